@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import time
 import warnings
 from collections.abc import Iterator
@@ -51,12 +52,11 @@ class Nodes:
 
     def drain(self, node: Any, left_s: float) -> None:
         """As the autoscaler does with a node that its cloud will take away."""
-        from ray._raylet import GcsClient
-        from ray.core.generated import autoscaler_pb2
-
-        preempted = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        raylet: Any = importlib.import_module("ray._raylet")
+        values: Any = importlib.import_module("ray.core.generated.autoscaler_pb2")
+        preempted = values.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         due_ms = int((time.time() + left_s) * 1000)
-        is_accepted, why = GcsClient(address=self.address).drain_node(node.node_id, preempted, "spot", due_ms)
+        is_accepted, why = raylet.GcsClient(address=self.address).drain_node(node.node_id, preempted, "spot", due_ms)
         assert is_accepted, why
 
     def clear(self) -> None:

@@ -148,7 +148,8 @@ def test_a_node_that_ray_drains_hands_its_shard_back_before_it_is_gone(folder: P
 
 
 def test_as_many_workers_as_the_window_needs_are_started_on_ray(folder: Path, nodes: Nodes) -> None:
-    nodes.add(), nodes.add()
+    nodes.add()
+    nodes.add()
     words = ("--workers", "auto", "--max-workers", "2", "--window", "1s")
     job = begin(folder, "--engine", "ray", "--address", nodes.address, *words)
     wait_for(lambda: len(parts(folder)) >= 1, job)

@@ -267,8 +267,8 @@ class Coordinator:
         worker.noticed = worker.leaving = True
         self.log.notices.append(notice.why)
         self.log.marks.append((now_s - self._began_s, notice.why))
-        if notice.left_s < _ENDING_S + self._deadline.mean_shard_s:
-            self._pool.send(number, GiveUp())
+        can_end = notice.left_s >= _ENDING_S + self._deadline.mean_shard_s
+        worker.give_up_s = now_s + (notice.left_s - _ENDING_S if can_end else 0.0)
         if self._settings.engine == "ray" and self._stop_at_s is None:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
         elif self._settings.engine != "ray":  # all workers are on that machine, as this process is
@@ -315,6 +315,9 @@ class Coordinator:
     def _scale(self) -> None:
         """Add workers, or let some end: by the window, where the job has as many as that needs."""
         now_s, counts = self._clock(), self._shards.counts()
+        for number in [number for number, worker in self._workers.items() if now_s >= worker.give_up_s]:
+            self._workers[number].give_up_s = math.inf
+            self._pool.send(number, GiveUp())
         if self._stop_at_s is not None or self._ending is not None:
             return
         for _ in range(self._scaling.change(self._workers, self._left.bytes, counts, now_s - self._began_s, now_s)):

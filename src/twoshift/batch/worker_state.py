@@ -26,6 +26,7 @@ class WorkerState:
     committed_rows: int = 0
     leaving: bool = False  # it is not needed any more, and ends what it has in work
     noticed: bool = False  # its machine will be taken away
+    give_up_s: float = math.inf  # when it has to hand back what it has not ended by then
     ended: str | None = None  # why it was killed, its death not yet heard of
 
     def can_take(self) -> bool:

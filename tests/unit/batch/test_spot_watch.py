@@ -127,6 +127,27 @@ def test_with_enough_time_a_shard_is_ended_first() -> None:
     assert coordinator.record(0.0).lost_s == 0
 
 
+def test_a_shard_that_takes_longer_than_there_is_time_is_handed_back_before_the_machine_goes() -> None:
+    pool = FakePool(lambda worker, lease, shard: done(lease, shard, 10.0 if worker or lease < 2 else 1000.0))
+    pool.reply(0, 12.0, Noticed(SpotNotice("the machine goes", 60.0)))
+    told_s, sent = list[float](), pool.send
+
+    def send(worker: int, message: Any) -> None:
+        sent(worker, message)
+        if isinstance(message, GiveUp):
+            told_s.append(pool.now_s)
+            pool.scores = lambda _, lease, shard: done(lease, shard, 10.0)
+            for lease in (3, 2):
+                pool.reply(worker, 0.1, Failed(lease, "given up", given_up=True))
+
+    pool.send = send  # type: ignore[method-assign]
+    ending, coordinator = run(pool, plan_of(6, engine="ray"))
+    assert ending is Ending.DONE
+    assert len(told_s) == 1
+    assert 12.0 < told_s[0] < 12.0 + 60.0
+    assert coordinator.record(0.0).lost_s > 0
+
+
 def test_a_job_of_one_machine_stops_before_that_goes() -> None:
     ending, pool, coordinator = on_notice(left_s=8.0, engine="local")
     assert ending is Ending.STOPPED

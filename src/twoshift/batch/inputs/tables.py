@@ -155,7 +155,7 @@ def _iceberg(location: str, blobs: Blobs, frozen: InputTable | None) -> Iterator
     metadata = _latest(location, blobs) if frozen is None else frozen.metadata
     try:
         table = static.from_metadata(metadata)
-        snapshot = table.metadata.current_snapshot_id if frozen is None else frozen.version
+        snapshot: int | None = table.metadata.current_snapshot_id if frozen is None else frozen.version
         tasks = [] if snapshot is None else list(table.scan(snapshot_id=snapshot).plan_files())
         _check_columns(location, table)
     except InvalidInput:
@@ -168,7 +168,7 @@ def _iceberg(location: str, blobs: Blobs, frozen: InputTable | None) -> Iterator
             raise InvalidInput("inputs", location, accepted)
         if str(task.file.file_format).rpartition(".")[2].lower() != "parquet":
             raise InvalidInput("inputs", task.file.file_path, "an Iceberg table of Parquet files")
-        found = InputTable(_key(location), ICEBERG, snapshot, _key(metadata))
+        found = InputTable(_key(location), ICEBERG, snapshot or 0, _key(metadata))  # there are files: there is one
         yield InputFile(_local(task.file.file_path), 0, "", "parquet", table=found)
 
 
