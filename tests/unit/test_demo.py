@@ -103,6 +103,7 @@ def test_the_verdict_says_the_exit_code(demo: Any) -> None:
     assert demo.exit_line(late, "busy").startswith("Exit code 0: what was not kept is a matter of time")
 
 
+@pytest.mark.slow
 def test_help_starts_nothing(tmp_path: Path) -> None:
     words = [sys.executable, str(DEMO), "--help"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)

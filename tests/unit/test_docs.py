@@ -96,6 +96,7 @@ def python_blocks() -> list[str]:
 
 
 @pytest.mark.parametrize(("first_line", "printed"), [("from twoshift import CallCost, cap", "170\n"), (ENGINE, SHAPES)])
+@pytest.mark.slow
 def test_the_python_in_the_readme_runs(
     first_line: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

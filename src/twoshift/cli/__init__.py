@@ -11,49 +11,38 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from twoshift._version import __version__
-from twoshift.cli import (  # noqa: F401  (they register themselves)
-    embed,
-    key,
-    profile,
-    registry,
-    registry_changes,
-    run,
-    score,
-    serve,
-    usage,
-    verify,
-)
 from twoshift.cli.app import app
-from twoshift.cli.batch import app as batch_app
-from twoshift.cli.jobs import app as jobs_app
-from twoshift.cli.models import app as models_app
-from twoshift.cli.plan import app as plan_app
-from twoshift.cli.rollouts import app as rollouts_app
-from twoshift.cli.schedule import app as schedule_app
-from twoshift.cli.sim import app as sim_app
 from twoshift.errors import BrokenModel, Denied, InvalidInput, TryLater, TwoshiftError
 from twoshift.extras import extra_with, not_installed
 
-__all__ = ["app", "main"]
+__all__ = ["main", "parser"]
 
 _CLOSED_PIPE = 141  # as a program that SIGPIPE ends
 
-app.add_typer(batch_app, name="batch")
-app.add_typer(jobs_app, name="jobs")
-app.add_typer(models_app, name="models")
-app.add_typer(plan_app, name="plan")
-app.add_typer(rollouts_app, name="rollouts")
-app.add_typer(schedule_app, name="schedule")
-app.add_typer(sim_app, name="sim")
+# The modules behind the first word of a command line, in the order of the help: only these are imported for it
+_GROUPS = {
+    "batch": ("batch",),
+    "jobs": ("jobs",),
+    "models": ("models", "registry", "registry_changes"),
+    "plan": ("plan",),
+    "rollouts": ("rollouts",),
+    "schedule": ("schedule",),
+    "sim": ("sim",),
+}
+_COMMANDS = {name: (name,) for name in ("embed", "key", "profile", "run", "score", "serve", "usage", "verify")} | {
+    "deploy": ("rollouts",)
+}
 
 
 def _print_version(asked: bool) -> None:
@@ -90,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        result: Any = _parser()(argv, prog_name="twoshift", standalone_mode=False)
+        result: Any = parser(*argv[:1])(argv, prog_name="twoshift", standalone_mode=False)
     except InvalidInput as error:
         return _fail(str(error), 2)
     except TryLater as error:
@@ -112,8 +101,19 @@ def _run(argv: list[str]) -> int:
 
 
 @functools.cache
-def _parser() -> Any:
-    return typer.main.get_command(app)
+def parser(first: str = "") -> Any:
+    """What reads a command line that begins with this word; of all commands where it is none of their names."""
+    known = _COMMANDS | _GROUPS
+    wanted = {first: known[first]} if first in known else {} if first == "--version" else known
+    modules = {name: [import_module(f"{__name__}.{each}") for each in of] for name, of in wanted.items()}
+    program = copy.copy(app)
+    declared = {each.name: each for each in app.registered_commands}
+    program.registered_commands = [declared[name] for name in _COMMANDS if name in wanted]
+    program.registered_groups = []
+    for name in _GROUPS:
+        if name in wanted:
+            program.add_typer(modules[name][0].app, name=name)
+    return typer.main.get_command(program)
 
 
 def _not_installed(error: ModuleNotFoundError) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from twoshift.cli import app
+from twoshift.cli import parser
 from twoshift.cli.commands import example_of
 
 __all__ = ["commands", "render"]
@@ -24,7 +22,7 @@ accepted as people write them: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s
 
 def commands() -> Iterator[tuple[str, Any]]:
     """(full name, command) of every command that does something, in the order of the help."""
-    yield from _walk("twoshift", typer.main.get_command(app))
+    yield from _walk("twoshift", parser())
 
 
 def render() -> str:

@@ -166,6 +166,7 @@ def test_errors_of_rows_are_what_they_were(arenas: tuple[Arena, Arena]) -> None:
     assert type(result.errors[1]).__name__ == "KeyError"
 
 
+@pytest.mark.slow
 def test_rows_too_large_for_the_memory_are_sent_by_themselves(arenas: tuple[Arena, Arena]) -> None:
     remote = Remote(arenas[0])
     rows = remote.engine.runtime.prepare(["x" * (ARENA_BYTES // 4 + 1)])

@@ -446,6 +446,7 @@ def test_a_worker_that_dies_while_it_stops_is_not_replaced() -> None:
     assert coordinator.snapshot().workers == 0
 
 
+@pytest.mark.slow
 def test_a_window_that_cannot_be_made_is_seen_with_the_workers_it_would_take() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard, after_s=10.0))
     seen: list[int | None] = []

@@ -107,6 +107,7 @@ def test_a_model_that_never_answers_the_first_rows_ends_it(tmp_path: Path) -> No
         run(tmp_path, pool, lease_seconds=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_seem_slow_do_not_make_a_shard_of_each(tmp_path: Path) -> None:
     pool = ScriptedPool([(0, Loading()), (0, Ready(INFO))])
     pool.measured = Calibrated(100.0, SCHEMA, None)

@@ -87,6 +87,7 @@ def begun(bench: Bench, cluster: Cluster) -> tuple[ScoringProcesses, Any]:
     return made, plan
 
 
+@pytest.mark.slow
 def test_threads_do_the_shards_until_a_process_has_room(bench: Bench) -> None:
     cluster = Cluster()
     scoring, plan = begun(bench, cluster)
@@ -147,6 +148,7 @@ def test_places_where_nothing_can_be_done_are_told_of_and_not_tried_for_ever(ben
     assert len(cluster.lines) == tried <= 4
 
 
+@pytest.mark.slow
 def test_a_process_that_is_of_no_use_gives_its_shard_back_and_no_shard_is_blamed(bench: Bench) -> None:
     cluster = Cluster()
     cluster.late_problem = "prepares other rows"

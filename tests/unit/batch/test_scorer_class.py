@@ -92,6 +92,7 @@ def _save_booster(library: str, path: Path, values: Any, goal: Any) -> None:
 
 
 @pytest.mark.parametrize(("library", "name"), [("xgboost", "m.ubj"), ("lightgbm", "m.lgb"), ("catboost", "m.cbm")])
+@pytest.mark.slow
 def test_a_booster_without_names_takes_the_columns_in_the_order_that_is_given(
     tmp_path: Path, library: str, name: str
 ) -> None:

@@ -57,6 +57,7 @@ def scaled(
     return pool, coordinator, seen
 
 
+@pytest.mark.slow
 def test_a_job_ends_at_its_window_with_as_few_workers_as_that_takes() -> None:
     pool, coordinator, seen = scaled(lambda _: 1.0, shards=400, window="100s")
     assert 70 < pool.now_s <= 100
@@ -77,6 +78,7 @@ def test_a_window_that_cannot_be_met_gets_all_workers() -> None:
     assert max(seen.workers) == 6
 
 
+@pytest.mark.slow
 def test_work_that_becomes_slower_gets_more_workers_and_quicker_work_fewer() -> None:
     pool, coordinator, _ = scaled(lambda shard: 0.5 if shard < 200 else 1.5, shards=400, window="150s")
     wanted = [workers for _, workers, _ in coordinator.record(0.0).scaling]
@@ -95,6 +97,7 @@ def test_work_that_becomes_slower_gets_more_workers_and_quicker_work_fewer() -> 
     ("shards", "shard_s", "window_s", "load_s"),
     [(400, 1.0, 100.0, 1.0), (300, 4.0, 400.0, 10.0), (1000, 0.5, 60.0, 2.0), (60, 10.0, 2000.0, 30.0)],
 )
+@pytest.mark.slow
 def test_the_simulator_predicts_time_and_workers_within_a_tenth(
     shards: int, shard_s: float, window_s: float, load_s: float
 ) -> None:

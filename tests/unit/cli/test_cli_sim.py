@@ -65,6 +65,7 @@ def test_sim_lanes_takes_lanes_hosts_replicas_and_rows(twoshift: Run) -> None:
     assert twoshift(f"{LANES} --background --overtake --json").json["p99_ms"] < plain["p99_ms"] + 1
 
 
+@pytest.mark.slow
 def test_sim_lanes_takes_what_a_server_says_of_itself(twoshift: Run, folder: Path) -> None:
     limits = LaneLimits(max_rows=64, max_tokens=8192, slo_s=0.2, lanes=2)
     whole, lane = CallCost.line(0.002, 0.0001), CallCost.line(0.003, 0.00015)
@@ -117,6 +118,7 @@ def test_sim_job_gives_a_distribution_with_and_without_speculation(twoshift: Run
 
 
 @pytest.mark.parametrize("line", [f"{LANES} --background --compare", DAY, JOB])
+@pytest.mark.slow
 def test_the_same_seed_prints_the_same_and_a_report_is_one_whole_file(twoshift: Run, folder: Path, line: str) -> None:
     first = twoshift(f"{line} --json --report out.html")
     assert first.code == 0, first.err

@@ -485,6 +485,7 @@ def test_after_a_fork_the_child_is_told_that_the_engine_is_not_there() -> None:
     engine.close()
 
 
+@pytest.mark.slow
 def test_cancelling_and_settling_at_once_is_no_error() -> None:
     device = FakeDevice()
     engine = Engine(device, CallCost.line(1e-9, 1e-9), LaneLimits(slo_s=1e6), clock=device.clock)

@@ -93,12 +93,14 @@ def measured(device: WordDevice, lengths: Sequence[int] = (8, 64), limits: Measu
     return measure_profile(device, words, lengths, limits, clock=device.clock)
 
 
+@pytest.mark.slow
 def test_the_fit_of_what_was_measured_is_the_devices_own_curve() -> None:
     cost = fit_call_cost(measured(WordDevice())).cost
     assert cost.overhead_s == pytest.approx(LINE.overhead_s, rel=1e-3)
     assert cost.per_token_s == pytest.approx(LINE.per_token_s, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_length_squared_is_found_because_rows_of_several_lengths_are_measured() -> None:
     device = WordDevice(CallCost(0.001, 2e-5, per_square_s=4e-7))
     cost = fit_call_cost(measured(device, (8, 64, 256), MeasureLimits(5.0))).cost
@@ -166,6 +168,7 @@ def test_a_device_that_holds_one_size_only_is_an_error_and_not_a_curve() -> None
         measured(WordDevice(memory_tokens=8), (8,))
 
 
+@pytest.mark.slow
 def test_a_slow_spell_hits_many_sizes_a_little_and_the_curve_not_at_all() -> None:
     device = WordDevice()
     device.slow = lambda number: 5.0 if 60 <= number < 75 else 1.0

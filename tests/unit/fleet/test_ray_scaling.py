@@ -58,6 +58,7 @@ def test_a_deployment_that_has_told_nothing_keeps_what_it_has() -> None:
     assert RayScaling(max_replicas=4)(Context(2, ["a", "b"], None))[0] == 2
 
 
+@pytest.mark.slow
 def test_rays_own_classes_take_it() -> None:
     pytest.importorskip("ray.serve")
     from ray.serve._private.autoscaling_state import _resolve_policy_callable

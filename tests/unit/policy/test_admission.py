@@ -72,6 +72,7 @@ arrivals = st.lists(
 
 
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
+@pytest.mark.slow
 def test_nothing_admitted_misses_its_deadline(
     requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
 ) -> None:
@@ -94,6 +95,7 @@ def test_nothing_admitted_misses_its_deadline(
 
 
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
+@pytest.mark.slow
 def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrives(
     requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_share_that_is_owed_to_background_work_counts_against_admission(owed: 
     ),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_what_is_surely_admitted_together_is_admitted_one_after_the_other(
     waiting: list[int], asked: list[tuple[list[int], float]], background: bool
 ) -> None:

@@ -59,6 +59,7 @@ def h200_samples() -> list[Sample]:
 
 @pytest.mark.parametrize("per_item_s", [1e-6, 1e-3])
 @pytest.mark.parametrize("ratio", [10, 33, 100])
+@pytest.mark.slow
 def test_overhead_and_item_cost_are_recovered_within_five_per_cent(per_item_s: float, ratio: float) -> None:
     overhead_s = per_item_s * ratio
     fit = fit_call_cost(noisy(overhead_s, per_item_s, seed=round(ratio)))
@@ -68,6 +69,7 @@ def test_overhead_and_item_cost_are_recovered_within_five_per_cent(per_item_s: f
     assert fit.outliers == 3
 
 
+@pytest.mark.slow
 def test_a_stalled_sample_does_not_move_the_curve() -> None:
     samples = [Sample(b, b, 1, 0.006 + 0.00018 * b) for b in SIZES]
     clean = fit_call_cost(samples).cost
@@ -109,6 +111,7 @@ def test_a_flat_start_is_recognised_whether_its_corner_is_sharp_or_round(soft: b
     assert found.per_token_s == pytest.approx(true.per_token_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_length_squared_is_picked_where_long_rows_cost_more_than_their_tokens() -> None:
     true = CallCost(1e-3, 1e-6, per_square_s=4e-9)
     rng = np.random.default_rng(5)
@@ -119,6 +122,7 @@ def test_length_squared_is_picked_where_long_rows_cost_more_than_their_tokens() 
     assert found.per_square_s == pytest.approx(true.per_square_s, rel=0.1)
 
 
+@pytest.mark.slow
 def test_what_a_row_costs_by_itself_is_picked_where_short_rows_cost_more_than_their_tokens() -> None:
     true = CallCost(6e-4, 5e-7, per_row_s=4e-6)
     rng = np.random.default_rng(6)

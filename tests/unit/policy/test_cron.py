@@ -134,6 +134,7 @@ CHANGES = {  # days in which clocks were changed
 
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.booleans(), st.integers(0, 1440))
 @settings(max_examples=examples(50))
+@pytest.mark.slow
 def test_over_changes_of_the_clock_it_is_due_as_a_walk_through_time_finds(
     text: str, zone: str, is_second: bool, later: int
 ) -> None:

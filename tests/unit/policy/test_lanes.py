@@ -339,6 +339,7 @@ def test_the_budget_follows_a_device_that_slows_down() -> None:
 
 @pytest.mark.parametrize("signature", [0, 1])
 @pytest.mark.parametrize(("share", "gap_s"), [(0.05, 0.0004), (0.1, 0.0002), (0.3, 0.0002)])
+@pytest.mark.slow
 def test_a_background_lane_that_is_owed_a_share_gets_it_and_no_more(share: float, gap_s: float, signature: int) -> None:
     policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05, min_share=share))
     policy.submit_block(Block(-1, [1] * 10_000, owed=True, signature=signature), 0.0)

@@ -46,6 +46,7 @@ def mean_latency_s(limits: LaneLimits, background: int) -> tuple[float, int]:
 
 @pytest.mark.parametrize("row_tokens", [1, 20, 150])
 @pytest.mark.parametrize("factor", [1.1, 1.5, 3.0])
+@pytest.mark.slow
 def test_a_job_costs_live_callers_no_more_than_they_were_promised(factor: float, row_tokens: int) -> None:
     alone_s, _ = mean_latency_s(LIMITS, 0)
     beside_s, rows = mean_latency_s(replace(LIMITS, live_slowdown=factor), row_tokens)

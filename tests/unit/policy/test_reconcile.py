@@ -145,6 +145,7 @@ def is_reached(wanted: Wanted, fleet: SimFleet) -> bool:
 
 @settings(max_examples=examples(60))
 @given(wanted_states(), replica_lists(), shares, st.floats(0, 0.3), st.floats(0, 20), st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_from_any_state_and_after_any_storm_it_reaches_what_is_wanted_and_stays_there(
     wanted: Wanted, replicas: list[Replica], shares: dict[str, float], crashes: float, start_s: float, seed: int
 ) -> None:

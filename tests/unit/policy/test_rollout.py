@@ -137,6 +137,7 @@ def test_two_failures_of_ten_are_enough_to_roll_back() -> None:
 
 
 @pytest.mark.parametrize(("fails", "most_exposed", "most_failures"), [(0.2, 20, 3.0), (0.05, 110, 4.0)])
+@pytest.mark.slow
 def test_a_candidate_that_fails_is_gone_after_few_requests(
     fails: float, most_exposed: float, most_failures: float
 ) -> None:

@@ -71,6 +71,7 @@ def run(policy: RolloutPolicy, seen: list[tuple[Evidence, float]]) -> list[Rollo
 
 
 @pytest.mark.parametrize("fails", [0.001, 0.3])
+@pytest.mark.slow
 def test_a_record_of_every_event_replays_to_the_same_decisions(fails: float) -> None:
     entries = list[Any]()
     policy = RecordedRollout(SETTINGS, 0.0, entries.append, events=True)
@@ -83,6 +84,7 @@ def test_a_record_of_every_event_replays_to_the_same_decisions(fails: float) -> 
 
 
 @pytest.mark.parametrize("fails", [0.001, 0.3])
+@pytest.mark.slow
 def test_a_record_without_events_replays_each_of_its_decisions_by_itself(fails: float) -> None:
     entries = list[Any]()
     made = run(RecordedRollout(SETTINGS, 0.0, entries.append), stream(1, fails=fails))
@@ -128,6 +130,7 @@ def test_a_restart_anywhere_goes_on_with_the_same_evidence(seen: list[tuple[Evid
 
 
 @pytest.mark.parametrize("cut", [1, 500, 1500, 3000, 4500])
+@pytest.mark.slow
 def test_a_restart_in_any_stage_changes_no_decision(cut: int) -> None:
     seen = stream(2)
     whole = RolloutPolicy(SETTINGS, 0.0)

@@ -126,6 +126,7 @@ def test_a_share_above_the_limit_is_not_foretold() -> None:
     assert requests_until_below(50, 100, 0.2, 0.05) is None
 
 
+@pytest.mark.slow
 def test_looks_after_every_request_are_wrong_as_seldom_as_said() -> None:
     rng, wrong, alpha, runs = random.Random(1), 0, 0.1, 400  # noqa: S311
     for _ in range(runs):

@@ -174,6 +174,7 @@ print(len(source.received), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_several_processes_that_start_together_download_once(source: Source, tmp_path: Path) -> None:
     source.push("m", a_txt="x" * 1_000_000)
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), "-", str(Path(__file__).parent), *sys.path]

@@ -337,6 +337,7 @@ def _get(root: str) -> str:
     return GraphCache(Path(root), "sha256:ab", "v").get(_write).read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_may_make_the_same_graph_at_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert set(pool.map(_get, [str(tmp_path)] * 8, chunksize=1)) == {"whole"}

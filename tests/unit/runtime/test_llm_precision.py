@@ -131,6 +131,7 @@ def _start_a_child(sent: Any) -> None:
     child.join()
 
 
+@pytest.mark.slow
 def test_a_worker_may_start_vllms_processes() -> None:
     """A job's worker is a daemon of multiprocessing."""
     context = multiprocessing.get_context("spawn")

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from llm_service import LlmServer
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever needs a package of another's client: each takes seconds to import."""
+    for item in items:
+        if {"openai", "anthropic"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
     from llm_service import llm_server  # packages of several extras come with it
@@ -21,13 +28,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
 
 @pytest.fixture(scope="session")
 def openai() -> Any:
-    """The package: it takes a second to import."""
+    """The package."""
     return pytest.importorskip("openai")
 
 
 @pytest.fixture(scope="session")
 def anthropic() -> Any:
-    """The package: it takes two seconds to import."""
+    """The package."""
     return pytest.importorskip("anthropic")
 
 

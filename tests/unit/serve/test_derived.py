@@ -45,6 +45,7 @@ def derived_now(policy: LanePolicy) -> Derived:
     return derive(policy.curves.cost, policy.limits, row, 4096, policy.curves.whole_cost)
 
 
+@pytest.mark.slow
 def test_the_capacity_is_what_a_closed_loop_gets() -> None:
     policy = LanePolicy(COST, LIMITS)
     rows_per_s = closed_loop(policy, 32, 3000)

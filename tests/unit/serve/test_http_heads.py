@@ -135,6 +135,7 @@ def pieces(draw: st.DrawFn) -> list[bytes]:
 @given(st.lists(pieces(), min_size=1, max_size=4))
 @example([[b"\r\n\r\n" + asked(b"ab")], [b"\r\n\r\n" + b"x" * len(asked(b"ab"))]])
 @example([[asked(b"ab")], [asked(b"ab")[:-1], b"b"], [asked(b"ab") + asked(b"ab")], [asked(b"ab"), asked(b"ab")]])
+@pytest.mark.slow
 def test_requests_are_read_as_if_no_head_were_known(connections: list[list[bytes]]) -> None:
     connections = [*connections, *connections]  # those of the second half have been seen
     assert read(Heads(), *connections) == read(_Forgetful(), *connections)

@@ -347,6 +347,7 @@ def test_a_client_that_hangs_up_in_mid_stream_frees_its_sequence(tmp_path: Path,
         assert server.metric("twoshift_refusals_total", model="m", reason="client_gone") == 1
 
 
+@pytest.mark.slow
 def test_one_that_hangs_up_before_the_first_token_frees_it_too(tmp_path: Path, monkeypatch: Any) -> None:
     with llm_server(tmp_path, monkeypatch) as server:
         server.llm.gate.clear()

@@ -83,6 +83,7 @@ def test_one_whose_client_hangs_up_pays_for_what_it_had(server: LlmServer, opena
     until(lambda: usage(server, "blue").get("live", {}).get("rows") == before + 1)
 
 
+@pytest.mark.slow
 def test_who_has_spent_its_day_is_refused_and_its_batches_wait(server: LlmServer, openai: Any) -> None:
     answered = 0
     while (got := asked(server, "poor")).status == 200:

@@ -158,6 +158,7 @@ def test_a_key_is_taken_as_anthropics_client_sends_it(tmp_path: Path, monkeypatc
         assert server.ask("GET", f"{PATH}/{batch['id']}", x_api_key="ts-one").status == 200
 
 
+@pytest.mark.slow
 def test_anthropics_own_client_runs_it(claude: Any) -> None:
     batch = claude.messages.batches.create(requests=[request("by-client", "hello")])
     until(lambda: claude.messages.batches.retrieve(batch.id).processing_status == "ended")

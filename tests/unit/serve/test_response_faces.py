@@ -22,6 +22,7 @@ def asked(server: LlmServer, **more: Any) -> Got:
     return server.ask("POST", "/v1/responses", {"model": "m", "input": "hello", "max_output_tokens": 5, **more})
 
 
+@pytest.mark.slow
 def test_openais_client_gets_a_response(server: LlmServer, client: Any) -> None:
     reply = client.responses.create(model="m", instructions="Be short.", input="a question", max_output_tokens=7)
     assert reply.output_text == server.generated("Be short.a question", 7)

@@ -330,6 +330,7 @@ def begun_and_ended(world: World) -> RolloutRecord:
     return world.until_over(1e9)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_write_leads_to_the_same_end_with_the_same_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def peers_of(limits: list[SharedLimits], **given: Any) -> list[Peers]:
         (ADDRESS, HttpLimits(connections=4000, address_connections=200)),
     ],
 )
+@pytest.mark.slow
 def test_all_processes_together_let_no_more_connections_in(tmp_path: Path, address: str, given: HttpLimits) -> None:
     path = tmp_path / "limits"
     SharedLimits.create(path, {}, {}, 1 + OTHERS)

@@ -65,6 +65,7 @@ def heard(said: Connection) -> Any:
     return said.recv()
 
 
+@pytest.mark.slow
 def test_all_processes_together_take_no_more_than_a_keys_rate(shared: Shared) -> None:
     made = shared.create({"alice": key("alice", requests_per_minute=1800)}, requests_per_second=1e6)  # 300 at once
     found = shared.together(take, 250, *made)
@@ -76,6 +77,7 @@ def test_all_processes_together_take_no_more_than_a_keys_rate(shared: Shared) ->
         later.enter("m")
 
 
+@pytest.mark.slow
 def test_what_a_key_is_refused_costs_its_tenant_nothing_in_any_process(shared: Shared) -> None:
     keys = {name: key(name, requests_per_minute=1200) for name in ("alice", "anna")}  # 200 each
     made = shared.create(keys, requests_per_second=30)  # 300
@@ -84,6 +86,7 @@ def test_what_a_key_is_refused_costs_its_tenant_nothing_in_any_process(shared: S
     assert max(alice, anna) <= 200
 
 
+@pytest.mark.slow
 def test_all_processes_together_run_no_more_requests_than_a_key_may(shared: Shared) -> None:
     made = shared.create({"alice": key("alice", concurrency=1)}, requests_per_second=1e6)
     assert max(shared.together(come_and_go, 200, SPAWN.Value("q", 0), *made)) == 1

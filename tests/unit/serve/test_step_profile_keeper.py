@@ -69,6 +69,7 @@ def test_a_server_begins_with_the_curve_that_the_last_one_has_learned(store: Fil
     assert stored_profile(FakeLlm.info) == stored
 
 
+@pytest.mark.slow
 def test_a_stored_curve_that_is_too_slow_for_the_objective_does_not_keep_a_server_from_starting(
     store: FileProfiles,
 ) -> None:

@@ -41,6 +41,7 @@ def test_when_nothing_goes_wrong_the_job_ends_at_its_ideal_time_and_costs_its_id
         assert outcome.usd == pytest.approx(20 * 2000 / 3600 * 2.50 * 0.4)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_study_and_another_seed_another(rough: JobStudy) -> None:
     assert simulate_job(ROUGH) == rough
     other = simulate_job(replace(ROUGH, seed=4))

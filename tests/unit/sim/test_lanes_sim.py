@@ -28,23 +28,27 @@ def p99(result: LanesResult) -> float:
     return result.p99_ms
 
 
+@pytest.mark.slow
 def test_riding_along_leaves_twelve_times_the_background_of_strict_priority() -> None:
     assert result("twoshift").background_per_s >= 12 * result("strict").background_per_s
     assert p99(result("twoshift")) <= 50
     assert result("twoshift").in_slo == 1.0
 
 
+@pytest.mark.slow
 def test_a_small_budget_leaves_eight_times_as_much_at_no_higher_p99() -> None:
     small = result("twoshift", call_budget_s=0.008)
     assert small.background_per_s >= 8 * result("strict").background_per_s
     assert p99(small) <= p99(result("strict"))
 
 
+@pytest.mark.slow
 def test_under_overload_the_device_still_answers_inside_the_slo_at_capacity() -> None:
     assert result("twoshift", load=1.4).goodput >= 0.95 * SPEC.capacity_per_s
 
 
 @pytest.mark.parametrize("policy", ["window", "greedy"])
+@pytest.mark.slow
 def test_without_early_drop_overload_answers_everybody_late(policy: str) -> None:
     late = simulate_lanes(replace(SPEC, policy=policy, load=1.4, background=False, seconds=5.0))
     assert late.goodput < 0.05 * SPEC.capacity_per_s

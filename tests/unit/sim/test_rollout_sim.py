@@ -27,6 +27,7 @@ def test_a_worse_candidate_is_caught_in_the_shadow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["same", "slightly-worse"])
+@pytest.mark.slow
 def test_a_candidate_that_is_as_good_is_promoted(name: str) -> None:
     study = simulate_rollouts(scenario(name, replace(SPEC, most_requests=60_000)), 3)
     assert study.share_of(Stage.PROMOTED) == 1
@@ -58,6 +59,7 @@ def test_low_traffic_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("spec", [SPEC, LIVE, replace(LIVE, clients=200)], ids=["shadow", "live", "few clients"])
+@pytest.mark.slow
 def test_a_version_compared_with_itself_is_seldom_rolled_back(spec: RolloutSpec) -> None:
     study = simulate_rollouts(replace(spec, stable_failures=0.01, candidate_failures=0.01, most_requests=5000), 12)
     assert sum(run.stage is Stage.ROLLED_BACK for run in study.runs) <= 1

@@ -49,6 +49,7 @@ servers = st.builds(
 
 @settings(max_examples=examples(60))
 @given(specs)
+@pytest.mark.slow
 def test_one_lane_without_a_host_is_the_plain_loop_to_the_last_digit(spec: LanesSpec) -> None:
     loop = PlainLoop(spec)
     arrivals = loop.run()
@@ -72,12 +73,14 @@ def test_every_row_is_answered_refused_or_dropped_and_no_device_is_busier_than_b
 
 @settings(max_examples=examples(20))
 @given(servers)
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_result(spec: LanesSpec) -> None:
     assert simulate_lanes(spec) == simulate_lanes(spec)
 
 
 @settings(max_examples=examples(40))
 @given(servers)
+@pytest.mark.slow
 def test_a_host_that_costs_nothing_changes_nothing(spec: LanesSpec) -> None:
     assert simulate_lanes(replace(spec, host=HostCosts())) == simulate_lanes(replace(spec, host=None))
 
@@ -102,11 +105,13 @@ def test_replicas_share_what_is_too_much_for_one_host() -> None:
     assert 0.05 < result.front_share < 0.1
 
 
+@pytest.mark.slow
 def test_without_its_policy_a_full_host_answers_everybody_late() -> None:
     spec = replace(SPEC, load=0.4, host=HostCosts(before_s=0.002), policy="greedy", seconds=5.0)
     assert simulate_lanes(spec).in_slo < 0.05
 
 
+@pytest.mark.slow
 def test_two_replicas_answer_twice_as_much() -> None:
     one = simulate_lanes(replace(SPEC, load=1.2))
     two = simulate_lanes(replace(SPEC, load=1.2, replicas=2))
@@ -146,6 +151,7 @@ def test_live_calls_that_overtake_do_not_wait_for_background_calls() -> None:
 
 
 @pytest.mark.parametrize("change", [{"lanes": 2}, {"overtaking": True}, {"host": HostCosts(0.001)}, {"rows": 4}])
+@pytest.mark.slow
 def test_a_journal_of_any_device_replays_exactly(change: dict[str, Any]) -> None:
     journal: list[list[Any]] = []
     spec = replace(SPEC, load=1.1, background=True, noise=0.2, seconds=1.0, **change)

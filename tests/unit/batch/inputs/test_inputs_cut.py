@@ -34,6 +34,7 @@ def test_neighbours_share_a_shard_up_to_the_target(tmp_path: Path, sizes: list[i
     assert all(before + first > rows for before, first in zip(filled, firsts, strict=False))  # no room was left
 
 
+@pytest.mark.slow
 def test_one_large_file_becomes_many_shards_and_small_ones_share(tmp_path: Path) -> None:
     big = put(tmp_path / "big.jsonl", jsonl({"a": n, "pad": "x" * 50} for n in range(100_000)))
     small = [put(tmp_path / f"{n:03}.csv", b"a\n1\n2\n") for n in range(300)]

@@ -110,6 +110,7 @@ def test_a_file_with_only_a_header_has_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.jsonl.zst", "a.csv.bz2"])
+@pytest.mark.slow
 def test_rows_of_megabytes_come_one_by_one(tmp_path: Path, name: str) -> None:
     texts = ["x" * 5_000_000, "small", "y" * 5_000_000, "z"]
     data = jsonl({"a": text} for text in texts) if "json" in name else ("a\n" + "\n".join(texts)).encode()
@@ -273,6 +274,7 @@ def test_any_cuts_of_json_lines_give_every_row_once(
         assert rows_of(packed, cut_in(packed, 2), ["a"], pa.schema([("a", pa.string())])) == rows
 
 
+@pytest.mark.slow
 def test_every_byte_is_a_place_to_cut(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf{"a": 1}\r\n\n{"a": "\xc3\xa9"}\n{"a": 3}'
     file = put(tmp_path / "a.jsonl", content)
