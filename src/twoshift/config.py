@@ -22,7 +22,7 @@ def home() -> Path:
         try:
             return Path(chosen).expanduser()
         except RuntimeError:
-            raise InvalidInput("TWOSHIFT_HOME", chosen, "the path of a folder; this user does not exist") from None
+            raise InvalidInput("TWOSHIFT_HOME", chosen, "the path of a folder: ~USER names no user here") from None
     import platformdirs  # slow enough to matter, and not needed when the variable is set
 
     return platformdirs.user_data_path("twoshift")

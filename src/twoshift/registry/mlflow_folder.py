@@ -36,7 +36,7 @@ def mlflow_download(source: str, folder: Path) -> Path:
         raise
     except Exception as error:  # MLflow and its stores raise errors of many kinds
         told = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        raise InvalidInput("SOURCE", source, f"a model that MLflow finds ({told})") from error
+        raise InvalidInput("SOURCE", source, f"a model URI that MLflow can resolve ({told})") from error
 
 
 def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path) -> Artifact:

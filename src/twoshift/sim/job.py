@@ -70,7 +70,11 @@ class JobSpec:
             _require("shard_s", self.shard_s, 0, math.inf, "a finite number above 0", above=True)
         if self.shards > _MOST_SHARDS:
             if self.shard_s is not None:
-                raise InvalidInput("shard_s", self.shard_s, f"longer shards: at most {_MOST_SHARDS:,} of them")
+                raise InvalidInput(
+                    "shard_s",
+                    self.shard_s,
+                    f"longer: this makes more than {_MOST_SHARDS:,} shards",
+                )
             most = _MOST_SHARDS * self.items / self.shards
             raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} at this rate, or longer shards")
 

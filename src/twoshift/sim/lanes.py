@@ -146,7 +146,7 @@ def record_lanes(
     """The same with our own policy on one device, every event and decision handed to `sink`."""
     _check(spec)
     if spec.replicas > 1:
-        raise InvalidInput("replicas", spec.replicas, "1 where a journal is kept: it is of one device")
+        raise InvalidInput("replicas", spec.replicas, "1, or no --record: a record has the decisions of one device")
 
     def node(host: SimulatedHost) -> Node:
         policy = RecordedLanes(spec.cost, spec.limits, sink, spec.lane_cost)

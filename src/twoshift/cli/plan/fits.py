@@ -44,8 +44,8 @@ def fit_command(
     samples: Annotated[
         str,
         typer.Argument(
-            help="CSV with columns batch, ms or rows, tokens, longest, ms, where tokens are what the device "
-            "processes: rows x longest where it pads. - is stdin."
+            help="CSV with columns batch, ms or rows, tokens, longest, ms; "
+            "tokens include padding (rows x longest if the device pads). - is stdin."
         ),
     ],
     predict: Annotated[

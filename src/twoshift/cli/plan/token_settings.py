@@ -84,7 +84,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
             "--active-params",
         ),
     ] = None
-    padding: Annotated[float | None, setting("Less padding: share of a batch that is padding now.", _BELOW_ONE)] = None
+    padding: Annotated[float | None, setting("Share of each batch that is padding today.", _BELOW_ONE)] = None
     spot_discount: Annotated[float | None, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = None
 
     @property
