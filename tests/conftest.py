@@ -28,9 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it runs in the background ignore it, and so would the programs that tests interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "same", derandomize=True, deadline=None, max_examples=50
-)  # no deadline: the machine may be busy
+# No deadline: the machine may be busy
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)  # `make unit`
 settings.register_profile("random", deadline=None)
 settings.load_profile("random" if os.environ.get("TWOSHIFT_RANDOM") else "same")
