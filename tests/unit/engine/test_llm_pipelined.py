@@ -103,3 +103,12 @@ def test_a_live_answer_that_nobody_reads_as_it_comes_has_its_first_token_and_the
     assert last.usage is not None
     assert last.usage.completion_tokens == 9
     assert engine.sequences().lanes[Lane.ONLINE].output_tokens == 9
+
+
+def test_a_prompt_that_a_step_on_its_way_reads_is_not_counted_as_unread() -> None:
+    llm = PipelinedLlm(replace(SHAPE, step_tokens=64))
+    engine = engine_of(llm, LlmObjective(tpot_s=1.0), serves=True)
+    engine.stream(prompt_of(*range(20), max_tokens=9))
+    engine.step(0.0)  # it has begun, and nothing has ended
+    load = engine._table.live_load()
+    assert (load.waiting, load.prefill_tokens) == (1, 0)

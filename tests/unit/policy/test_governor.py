@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sampling import examples
 from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
 from twoshift.types import CallSize
@@ -462,3 +463,35 @@ def test_prompts_begin_several_at_once_so_that_fewer_steps_read_any(places: int,
 def test_the_last_prompts_wait_for_no_others() -> None:
     policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
     assert policy.decide(IDLE, [decoding(key) for key in range(199)], [prompt(1000)], 5.0).admit == (1000,)
+
+
+READING = CallCost(0.004, 20e-6, per_row_s=20e-6, reading_s=0.012)  # as on a GPU: a step that reads costs by itself
+
+
+def test_a_step_with_a_live_prompt_does_not_keep_later_ones_from_reading() -> None:
+    policy = GovernorPolicy(READING, replace(SETTINGS, tpot_s=0.04, kv_capacity_tokens=10**6))
+    waiting = [prompt(key, 250) for key in range(20)]
+    for number in range(64):  # every second step reads a live prompt, and none is longer than the objective
+        arrived = number % 2
+        decision = policy.decide(
+            LiveLoad(running=4, waiting=arrived, prefill_tokens=250 * arrived), [], waiting, 0.02 * number
+        )
+    assert decision.prefill_tokens == 250
+    assert len(decision.admit) >= 2
+
+
+def test_prompts_that_cannot_be_read_beside_live_streams_come_in_token_by_token_several_at_a_time() -> None:
+    policy = GovernorPolicy(READING, replace(SETTINGS, live_slowdown=1.2, admit_prefill_tokens=1))
+    running = [prompt(0, 250)]
+    decision = policy.decide(LiveLoad(running=8), running, [prompt(key, 250) for key in range(1, 20)], 0.0)
+    assert len(decision.admit) >= 5
+    assert decision.prefill_tokens == 1
+
+
+def test_a_slowdown_is_one_of_steps_of_live_streams_alone_and_says_where_it_leaves_nothing() -> None:
+    beside, alone = CallCost(0.006, 20e-6), CallCost(0.005, 20e-6)  # the governor itself costs a fifth of a step
+    settings = replace(SETTINGS, live_slowdown=1.05, admit_prefill_tokens=1)
+    decision = GovernorPolicy(beside, settings, alone).decide(LiveLoad(running=8), [], [prompt(0)], 0.0)
+    assert decision.admit == ()
+    assert decision.reason == "a live slowdown of 1.05 leaves no capacity beside 8 live streams"
+    assert GovernorPolicy(beside, settings, beside).decide(LiveLoad(running=8), [], [prompt(0)], 0.0).admit == (0,)

@@ -23,3 +23,53 @@ def test_a_step_that_reads_is_never_predicted_to_be_shorter_than_one_that_decode
     for at in range(20):
         curves.observed(DECODE, 4 * curves.seconds(DECODE), 0.01 * at)
     assert curves.seconds(READ) >= curves.seconds(DECODE)
+
+
+def test_what_small_steps_take_longer_is_added_to_large_ones_and_does_not_multiply_them() -> None:
+    cost = CallCost(0.004, 0.00002)
+    curves, large = StepCurves(cost), CallSize.of([1] * 8 + [4000])
+    for at in range(40):
+        curves.observed(READ, cost.seconds(READ) + 0.012, 0.01 * at)
+    assert curves.seconds(READ) == pytest.approx(cost.seconds(READ) + 0.012, rel=0.02)
+    assert curves.seconds(large) == pytest.approx(cost.seconds(large) + 0.012, rel=0.05)
+
+
+def test_steps_of_many_sizes_tell_a_slower_device_from_what_is_added() -> None:
+    cost = CallCost(0.004, 0.00002)
+    curves, unseen = StepCurves(cost), CallSize.uniform(2000)
+    for at in range(60):
+        size = CallSize.uniform((8, 60, 500)[at % 3])
+        curves.observed(size, 2 * cost.seconds(size), 0.01 * at)
+    assert curves.seconds(unseen) == pytest.approx(2 * cost.seconds(unseen), rel=0.1)
+
+
+def test_a_device_that_is_quicker_than_measured_is_never_predicted_to_take_nothing() -> None:
+    cost = CallCost(0.004, 0.00002)
+    curves = StepCurves(cost)
+    for at in range(20):
+        curves.observed(CallSize.uniform(500), 0.5 * cost.seconds(CallSize.uniform(500)), 0.01 * at)
+    assert curves.seconds(CallSize.uniform(1)) == pytest.approx(0.5 * cost.seconds(CallSize.uniform(1)), rel=0.02)
+
+
+def test_the_launch_of_a_step_that_reads_is_its_own_although_the_step_before_ends_later_by_it() -> None:
+    cost = CallCost(0.005, 0.00002)
+    curves = StepCurves(cost)
+    decode_s, read_s = cost.seconds(DECODE), cost.seconds(READ)
+    for at in range(30):
+        curves.observed(DECODE, decode_s, 0.03 * at)
+        curves.observed(DECODE, decode_s + 0.01, 0.03 * at + 0.01, next_reads=True)
+        curves.observed(READ, read_s, 0.03 * at + 0.02)
+    assert curves.seconds(DECODE) == pytest.approx(decode_s, rel=0.02)
+    assert curves.seconds(READ) == pytest.approx(read_s + 0.01, rel=0.02)
+
+
+def test_steps_without_background_sequences_have_a_curve_of_their_own_and_teach_the_other_until_it_knows_more() -> None:
+    cost = CallCost(0.005, 0.00002)
+    curves = StepCurves(cost)
+    for at in range(20):
+        curves.observed(DECODE, 0.008, 0.01 * at, background=False)
+    assert curves.alone.seconds(DECODE) == pytest.approx(0.008) == curves.seconds(DECODE)
+    for at in range(20, 40):
+        curves.observed(DECODE, 0.011, 0.01 * at)
+    assert curves.alone.seconds(DECODE) == pytest.approx(0.008)
+    assert curves.seconds(DECODE) == pytest.approx(0.011)
