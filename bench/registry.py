@@ -82,6 +82,8 @@ def _ways(folder: Path, source: Path, location: str) -> dict[str, Callable[[], N
         registry_at(location).push("m", Artifact(".", (ArtifactFile("weights.bin", source),), "here"))
 
     def pull() -> None:
+        for used in folder.glob("home-*"):
+            shutil.rmtree(used)
         os.environ["TWOSHIFT_HOME"] = str(folder / f"home-{uuid.uuid4().hex}")
         registered_models._versions.clear()  # a new process has none
         local_model("m", location)
@@ -93,6 +95,7 @@ def _local(folder: Path, megabytes: int) -> dict[str, Callable[[], None]]:
     source = _file(folder, megabytes)
 
     def copied() -> None:
+        (folder / "copy").unlink(missing_ok=True)  # a new file each time, as pushes and pulls write
         subprocess.run([_program("cp"), "--reflink=never", source, folder / "copy"], check=True)
         subprocess.run([_program("sync"), folder / "copy"], check=True)
 

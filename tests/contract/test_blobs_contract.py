@@ -237,6 +237,20 @@ def test_a_large_file_is_written_whole_in_chunks_or_not_at_all(place: Place, siz
     assert place.blobs.names(place.root) == {"x"}
 
 
+def test_a_file_gets_its_name_after_its_bytes_or_none_or_nothing_was_read(place: Place) -> None:
+    def chunks(read: list[bytes]) -> Iterator[bytes]:
+        for each in (b"one", b"two"):
+            read.append(each)
+            yield each
+
+    read, unread = list[bytes](), list[bytes]()
+    can = place.blobs.write_unnamed(place.root, chunks(read), lambda: place.at(f"below/{len(read)}"))
+    assert place.blobs.write_unnamed(place.root, chunks(unread), lambda: None) is can
+    assert len(read) == len(unread) == (2 if can else 0)
+    assert place.blobs.read(place.at("below/2")) == (b"onetwo" if can else None)
+    assert place.blobs.names(place.root) == set()
+
+
 def test_a_deleted_file_may_be_created_again(place: Place) -> None:
     assert place.blobs.create(place.at("x"), b"1")
     place.blobs.delete(place.at("x"))

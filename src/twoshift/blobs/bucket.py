@@ -124,6 +124,10 @@ class BucketBlobs:
         except FileNotFoundError as error:
             raise Broken(f"{location} cannot be written to {self._connection.endpoint}: not found") from error
 
+    def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
+        """False: an upload begins with its name."""
+        return False
+
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
         bucket, key = self._split_file(location)

@@ -91,6 +91,17 @@ class ConfinedBlobs:
         self._roots.check(location)
         self._inner.write_large(location, chunks, size_bytes)
 
+    def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
+        """Put a file of any size below a folder, where `location` says after its last chunk; None: nowhere."""
+        self._roots.check(folder)
+
+        def checked() -> str | None:
+            if (found := location()) is not None:
+                self._roots.check(found)
+            return found
+
+        return self._inner.write_unnamed(folder, chunks, checked)
+
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
         self._roots.check(location)

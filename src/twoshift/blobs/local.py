@@ -106,13 +106,23 @@ class LocalBlobs:
 
     def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
         """Put a file of any size there, or replace it, whole; nothing where the chunks raise."""
-        path = Path(location)
-        with explained(location):
-            with unfinished(path) as (written, file):
-                for chunk in chunks():
-                    write_all(file, chunk)
-                os.fsync(file.fileno())
-                written.replace(path)
+        self._write_chunks(Path(location), chunks(), lambda: location)
+
+    def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
+        """Put a file of any size below a folder, where `location` says after its last chunk; None: nowhere."""
+        self._write_chunks(Path(folder, "unnamed"), chunks, location)
+        return True
+
+    def _write_chunks(self, beside: Path, chunks: Iterator[bytes], location: Callable[[], str | None]) -> None:
+        with explained(str(beside)), unfinished(beside) as (written, file):
+            for chunk in chunks:
+                write_all(file, chunk)
+            if (found := location()) is None:
+                return
+            os.fsync(file.fileno())
+            path = Path(found)
+            make_folder(path.parent)
+            written.replace(path)
             sync_directory(path.parent)
 
     def delete(self, location: str) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from twoshift.errors import Broken, InvalidInput
 from twoshift.registry.records import VersionFile, is_inside
 
-__all__ = ["Artifact", "ArtifactFile", "HashedBeside", "chunks_of", "files_below", "hashed"]
+__all__ = ["Artifact", "ArtifactFile", "HashedBeside", "HashedChunks", "chunks_of", "files_below", "hashed"]
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20  # that a core has in its cache while it is read, hashed and written
 _LEFT_OUT = ("__pycache__", "lost+found")
 
 Progress = Callable[[int], None]  # so many bytes more
@@ -103,27 +103,57 @@ def files_below(folder: Path, below: str = "", inside: frozenset[Path] = frozens
             yield ArtifactFile(name, path)
 
 
+class HashedChunks:
+    """A file's bytes, read once; what they were is known after the last of them."""
+
+    def __init__(self, file: ArtifactFile, progress: Progress) -> None:
+        self._file, self._progress = file, progress
+        self.found: VersionFile | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises InvalidInput where it cannot be read, Broken where it changes meanwhile."""
+        size, before = 0, _stamp(self._file.source)
+        with HashedBeside() as digest:
+            for chunk in _read(self._file.source):
+                digest.update(chunk)
+                size += len(chunk)
+                self._progress(len(chunk))
+                yield chunk
+            if _stamp(self._file.source) != before:
+                raise Broken(f"{self._file.source} was changed while it was pushed; push it again")
+            self.found = VersionFile(self._file.path, size, digest.hexdigest())
+
+
 def hashed(file: ArtifactFile, progress: Progress) -> VersionFile:
     """The file with its checksum; raises InvalidInput where it cannot be read."""
     digest, size = hashlib.sha256(), 0
-    try:
-        with file.source.open("rb", buffering=0) as opened:
-            while chunk := opened.read(CHUNK_BYTES):
-                digest.update(chunk)
-                size += len(chunk)
-                progress(len(chunk))
-    except OSError as error:
-        raise InvalidInput("SOURCE", str(file.source), f"a file that can be read ({error.strerror})") from error
+    for chunk in _read(file.source):
+        digest.update(chunk)
+        size += len(chunk)
+        progress(len(chunk))
     return VersionFile(file.path, size, digest.hexdigest())
 
 
 def chunks_of(source: Path, expected: VersionFile, progress: Progress) -> Iterator[bytes]:
     """The file's bytes; raises Broken at the end where they are others than those that were hashed."""
-    with source.open("rb", buffering=0) as opened, HashedBeside() as digest:
-        while chunk := opened.read(CHUNK_BYTES):
-            digest.update(chunk)
-            progress(len(chunk))
-            yield chunk
-        found = digest.hexdigest()
-    if found != expected.sha256:
+    chunks = HashedChunks(ArtifactFile(expected.path, source), progress)
+    yield from chunks
+    if chunks.found != expected:
         raise Broken(f"{source} was changed while it was pushed; push it again")
+
+
+def _stamp(source: Path) -> tuple[int, int] | None:
+    try:
+        found = source.stat()
+    except OSError:  # who reads it says why
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _read(source: Path) -> Iterator[bytes]:
+    try:
+        with source.open("rb", buffering=0) as opened:
+            while chunk := opened.read(CHUNK_BYTES):
+                yield chunk
+    except OSError as error:
+        raise InvalidInput("SOURCE", str(source), f"a file that can be read ({error.strerror})") from error

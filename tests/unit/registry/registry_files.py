@@ -55,5 +55,8 @@ class DyingBlobs(LocalBlobs):
     def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
         self._change(lambda: LocalBlobs.write_large(self, location, chunks, size_bytes))
 
+    def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
+        return bool(self._change(lambda: LocalBlobs.write_unnamed(self, folder, chunks, location)))
+
     def delete(self, location: str) -> None:
         self._change(lambda: LocalBlobs.delete(self, location))

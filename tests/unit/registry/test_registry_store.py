@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,7 +134,24 @@ def test_a_rollback_to_a_version_that_was_removed_says_what_to_do(registry: Regi
         registry.rollback("m", "prod")
 
 
-def test_a_file_that_changes_while_it_is_pushed_makes_no_version(
+def test_a_file_that_changes_while_it_is_copied_makes_no_version(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = artifact(tmp_path / "one", a_txt="before")
+    write = registry.blobs.write_unnamed
+
+    def changed(folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
+        first = next(chunks)
+        (tmp_path / "one" / "a.txt").write_text("afterwards")
+        return write(folder, itertools.chain([first], chunks), location)
+
+    monkeypatch.setattr(registry.blobs, "write_unnamed", changed)
+    with pytest.raises(Broken, match="was changed while it was pushed"):
+        registry.push("m", made)
+    assert registry.versions("m") == []
+
+
+def test_a_file_that_changes_between_its_hash_and_its_upload_makes_no_version(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = artifact(tmp_path / "one", a_txt="before")
@@ -143,6 +162,7 @@ def test_a_file_that_changes_while_it_is_pushed_makes_no_version(
         return create(location)
 
     monkeypatch.setattr(registry.blobs, "stat", changed)
+    monkeypatch.setattr(registry.blobs, "write_unnamed", lambda *_: False)  # as a bucket
     with pytest.raises(Broken, match="was changed while it was pushed"):
         registry.push("m", made)
     assert registry.versions("m") == []
