@@ -6,13 +6,14 @@ from typing import Annotated
 
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput
-from twoshift.values import FLAG, choice, share, text, whole
+from twoshift.values import FLAG, choice, duration, share, text, whole
 
 __all__ = [
     "AtLeast",
     "BatchInvariant",
     "Device",
     "EvalFile",
+    "LoadTimeout",
     "Metric",
     "Precision",
     "Reference",
@@ -58,6 +59,10 @@ RegistryLocation = Annotated[
         "--registry",
         shown="TWOSHIFT_REGISTRY, or a folder in TWOSHIFT_HOME",
     ),
+]
+LoadTimeout = Annotated[
+    float | None,
+    setting("Fail if the model does not load within this time.", duration(), "--load-timeout", shown="10m"),
 ]
 TensorParallel = Annotated[int, setting("Language model: number of GPUs that share the model.", whole(most=64))]
 BatchInvariant = Annotated[

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-__all__ = ["end_with", "name_process"]
+__all__ = ["end_with", "how_ended", "name_process"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -21,6 +21,13 @@ def end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def how_ended(code: int | None) -> str:
+    """What an exit code says, after the name of the process."""
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}"
 
 
 def name_process(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from test_runtime_contract import CASES, Case, package
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.registry.records import Version
 from twoshift.wiring.model_loading import is_llm, load_model
 from twoshift.wiring.model_sources import artifact_of, checked
 from twoshift.wiring.registered_models import registry_at
+from twoshift.wiring.trial_load import loaded_alone, loaded_here
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pushed(source: str, folder: Path, trust_pickle: bool = False, loads: bool = True, **more: Any) -> Version:
     scratch = folder / "scratch"
     made = artifact_of(source, scratch, trust_pickle=trust_pickle, **more)
-    return registry_at().push("m", checked(made, scratch, trust_pickle, loads))
+    load = partial(loaded_here, trust_pickle=trust_pickle)
+    return registry_at().push("m", checked(made, scratch, load if loads else None))
 
 
 def columns(model: str, rows: list[Any], **options: Any) -> dict[str, Any]:
@@ -250,3 +253,37 @@ def test_a_model_of_mlflows_registry_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(InvalidInput, match="pip install mlflow-skinny"):
         pushed("models:/m@champion", tmp_path)
+
+
+def _class_in(path: Path, body: str) -> Path:
+    predict = "    def predict(self, rows):\n        return rows\n"
+    path.write_text(f"import os, time\nclass Model:\n    def load(self):\n        {body}\n{predict}")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("os._exit(3)", "ended the process that loaded it, which exited with code 3"),
+        ("os.kill(os.getpid(), 11)", "ended the process that loaded it, which was killed by SIGSEGV"),
+        ("time.sleep(1e6)", r"did not load within .*--load-timeout"),
+        ("raise RuntimeError('no weights')", "no weights"),
+    ],
+)
+def test_a_model_that_ends_or_holds_up_its_process_is_refused_with_what_it_did(
+    tmp_path: Path, body: str, told: str
+) -> None:
+    model = tmp_path / "source" / "bad.py"
+    made = artifact_of(f"{_class_in(model, body)}:Model", tmp_path / "scratch")
+    limit_s = 3.0 if "sleep" in body else 600.0
+    with pytest.raises(TwoshiftError, match=told) as refused:
+        checked(made, tmp_path / "scratch", lambda word: loaded_alone(word, False, limit_s))
+    assert "scratch" not in str(refused.value)
+    assert registry_at().versions("m") == []
+
+
+def test_a_model_that_is_loaded_in_a_process_of_its_own_is_known_as_one_that_is_loaded_here(tmp_path: Path) -> None:
+    model = tmp_path / "source" / "good.py"
+    made = artifact_of(f"{_class_in(model, 'print(1)')}:Model", tmp_path / "scratch")
+    alone = checked(made, tmp_path / "scratch", lambda word: loaded_alone(word, False, 600.0))
+    assert alone == checked(made, tmp_path / "scratch", lambda word: loaded_here(word, False))

@@ -9,15 +9,13 @@ import typer
 
 from twoshift import loading_settings
 from twoshift.cli.params import option_of
-from twoshift.declare import setting
-from twoshift.values import duration
 
 if TYPE_CHECKING:
     from twoshift.ports import Runtime
 
 __all__ = [
-    "ERROR_FIELDS", "MODELS", "Loading", "Model", "ProfileLoading", "RegistryAt", "RowModel", "TextLoading",
-    "TrustPickle", "loaded",
+    "ERROR_FIELDS", "LOAD_TIMEOUT_S", "MODELS", "LoadTimeout", "Loading", "Model", "ProfileLoading", "RegistryAt",
+    "RowModel", "TextLoading", "TrustPickle", "loaded",
 ]  # fmt: skip
 
 # A model is an argument and not an option: its errors keep the plain word.
@@ -37,7 +35,8 @@ RowModel = Annotated[
 ]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
 RegistryAt = Annotated[str | None, option_of(loading_settings.RegistryLocation)]
-_LOAD_TIMEOUT_S = 600.0
+LoadTimeout = Annotated[float | None, option_of(loading_settings.LoadTimeout)]
+LOAD_TIMEOUT_S = 600.0
 
 
 class TextLoading(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +45,7 @@ class TextLoading(msgspec.Struct, frozen=True, kw_only=True):
     device: loading_settings.Device = "auto"
     precision: loading_settings.Precision = None
     threads: loading_settings.Threads = None
-    load_timeout: Annotated[
-        float | None, setting("Fail if the model does not load within this time.", duration(), shown="10m")
-    ] = None
+    load_timeout: loading_settings.LoadTimeout = None
     registry: loading_settings.RegistryLocation = None
 
 
@@ -75,6 +72,6 @@ def loaded(model: str, asked: TextLoading) -> Runtime:
         precision=asked.precision,
         threads=asked.threads,
         trust_pickle=isinstance(asked, Loading) and asked.trust_pickle,
-        load_timeout_s=asked.load_timeout or _LOAD_TIMEOUT_S,
+        load_timeout_s=asked.load_timeout or LOAD_TIMEOUT_S,
         registry=asked.registry,
     )

@@ -11,18 +11,19 @@ import msgspec
 import typer
 
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import RegistryAt, TrustPickle
+from twoshift.cli.model_options import LOAD_TIMEOUT_S, LoadTimeout, RegistryAt, TrustPickle
 from twoshift.cli.models import app
 from twoshift.cli.output import note as tell
 from twoshift.cli.output import own_stdout, show
 from twoshift.cli.params import JsonFlag, text
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.registry import megabytes, pace, version_line
 from twoshift.errors import Broken, InvalidInput
 from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.registry.store import Registry
+    from twoshift.wiring.trial_load import LoadedFacts
 
 __all__ = ["push_command"]
 
@@ -46,20 +47,27 @@ def push_command(
     ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not load the model before it is pushed.")] = False,
     trust_pickle: TrustPickle = False,
+    load_timeout: LoadTimeout = None,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Push a model as a new version; it is loaded once before, to check it."""
+    """Push a model as a new version; it is loaded once before, in a process of its own, to check it."""
     from twoshift.registry.names import checked_model_name
     from twoshift.wiring.model_sources import artifact_of, checked
     from twoshift.wiring.registered_models import registry_at
+    from twoshift.wiring.trial_load import loaded_alone
+
+    def load(word: str) -> LoadedFacts:
+        with Ongoing() as doing:
+            doing(f"Loading {source} once, to check it")
+            return loaded_alone(word, trust_pickle, load_timeout or LOAD_TIMEOUT_S)
 
     checked_model_name(name)
     store = registry_at(registry)
     with tempfile.TemporaryDirectory(prefix="twoshift-push-") as folder, own_stdout():
         scratch = Path(folder)
         made = artifact_of(source, scratch, trust_pickle=trust_pickle, also=more or (), registry=registry)
-        made = checked(made, scratch, trust_pickle, loads=not no_check)
+        made = checked(made, scratch, None if no_check else load)
         began_s = time.monotonic()
         with progress_bar(f"Pushing {name}") as progress:
             version = store.push(name, made, note, progress)

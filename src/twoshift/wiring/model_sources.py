@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from twoshift.runtime.llm.smollm import SMOLLM, smollm_folder
 from twoshift.runtime.load import check_named
 from twoshift.runtime.onnx_file import read_onnx
 from twoshift.runtime.python_source import is_python_model
-from twoshift.wiring.model_loading import load_model
 from twoshift.wiring.registered_models import found_version, local_model
+from twoshift.wiring.trial_load import LoadedFacts
 
 __all__ = ["artifact_of", "checked"]
 
@@ -114,32 +114,30 @@ def _more_files(also: Sequence[str], source: str) -> list[ArtifactFile]:
     return found
 
 
-def checked(artifact: Artifact, scratch: Path, trust_pickle: bool, loads: bool = True) -> Artifact:
+def checked(artifact: Artifact, scratch: Path, load: Callable[[str], LoadedFacts] | None) -> Artifact:
     """The artifact with what is known of it once it was loaded, from its own files alone; raises what loading raises.
 
-    A language model's folder is read and not loaded. With `loads` false, only what kind it is.
+    A language model's folder is read and not loaded. Without `load`, only what kind it is.
     """
     folder = scratch / "checked"
     for file in artifact.files:
         _laid_out(file, folder / file.path)
     word = str(folder) if artifact.entry == "." else str(folder / artifact.entry)
     artifact = replace(artifact, is_llm=is_llm(word))
-    if not loads:
+    if load is None:
         return artifact
     try:
         if artifact.is_llm:
             llm_folder(word)
             return artifact
-        runtime = load_model(word, trust_pickle=trust_pickle, device="cpu")
+        found = load(word)
     except InvalidInput as error:
         accepted = error.accepted.replace(str(folder), artifact.source)
         kind = type(error) if isinstance(error, NotInstalled | UnusableModel) else InvalidInput
         raise kind("SOURCE", artifact.source, f"{accepted} (--no-check pushes it as it is)") from error
     except Broken as error:
         raise type(error)(str(error).replace(str(folder), artifact.source)) from error
-    runtime.close()
-    info = runtime.info
-    return replace(artifact, runtime=info.runtime, outputs=info.outputs, model_checksum=info.checksum)
+    return replace(artifact, runtime=found.runtime, outputs=found.outputs, model_checksum=found.checksum)
 
 
 def _laid_out(file: ArtifactFile, target: Path) -> None:

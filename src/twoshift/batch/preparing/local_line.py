@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection
 
 from twoshift.batch.preparing.arena import Arena, Arrays, arena_file, placed_bytes
 from twoshift.batch.preparing.messages import FromPreparer, Submitted, ToPreparer
+from twoshift.parent_process import how_ended
 from twoshift.policy.preparing import PreparersPolicy
 from twoshift.ports import Columns
 from twoshift.runtime.devices import usable_threads
@@ -81,8 +81,7 @@ class LocalLine:
 
     def ending(self) -> str:
         """By its exit code."""
-        code = self._ended()
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return how_ended(self._ended())
 
     def close(self) -> None:
         """Nothing is left of it."""
