@@ -51,3 +51,26 @@ def test_a_model_whose_time_is_over_is_waited_for_by_nobody() -> None:
         turn.alone()
         go_on.set()
         discarded.wait()  # it has no turn any more, and does not wait for this one's
+
+
+@pytest.mark.parametrize("limit_s", [None, 1e6])
+def test_a_model_that_hangs_is_waited_for_by_nobody_once_it_was_cancelled(limit_s: float | None) -> None:
+    go_on, has_turn, cancelled, discarded = threading.Event(), threading.Event(), Future[None](), threading.Event()
+
+    def hang() -> str:
+        with LoadingTurn():
+            has_turn.set()
+            go_on.wait()
+        return "late"
+
+    def cancel() -> None:
+        has_turn.wait()
+        cancelled.set_result(None)
+
+    threading.Thread(target=cancel).start()
+    with pytest.raises(Broken, match="nobody waits for it any more"):
+        load_within("m", limit_s, hang, lambda _: discarded.set(), cancelled)
+    with LoadingTurn() as turn:
+        turn.alone()  # the test ends here only if the other one holds nothing
+    go_on.set()
+    discarded.wait()

@@ -42,7 +42,7 @@ def loading_step(what: str) -> None:
 def when_given_up(act: Callable[[], None]) -> None:
     """Do this where the time of what loads in this thread is over: what it holds, nobody else shall wait for."""
     if _active.limits:
-        _active.limits[-1].when_given_up.append(act)
+        _active.limits[-1].when_let_go(act)
 
 
 def _end_process(message: str) -> NoReturn:
@@ -57,13 +57,14 @@ class LoadLimit:
     def __init__(self, model: str, limit_s: float | None, give_up: Callable[[str], None] = _end_process) -> None:
         self._model, self._limit_s, self._give_up = model, limit_s, give_up
         self.step = "the model was opened"
-        self.when_given_up: list[Callable[[], None]] = []
+        self._acts: list[Callable[[], None]] = []
+        self._is_let_go = False
         self._timer: threading.Timer | None = None
         self._gave_up = False
 
     def __enter__(self) -> LoadLimit:
+        _active.limits.append(self)
         if self._limit_s is not None:
-            _active.limits.append(self)
             if sys.__stderr__ is not None:
                 faulthandler.dump_traceback_later(self._limit_s + _GRACE_S, exit=True, file=sys.__stderr__)
             self._timer = threading.Timer(self._limit_s, self._expired)  # after the watch that it ends
@@ -74,9 +75,9 @@ class LoadLimit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _active.limits.remove(self)
         if self._timer is not None:
             self._timer.cancel()
-            _active.limits.remove(self)
             if not self._gave_up:  # else it is by now the watch over another model
                 faulthandler.cancel_dump_traceback_later()
 
@@ -91,9 +92,20 @@ class LoadLimit:
     def _expired(self) -> None:
         self._gave_up = True
         faulthandler.cancel_dump_traceback_later()  # the interpreter is not held
-        for act in self.when_given_up:
-            act()
+        self.let_go()
         self._give_up(self.message())
+
+    def let_go(self) -> None:
+        """Nobody waits for the model any longer: what it holds is free, although it may hang for ever."""
+        self._is_let_go = True
+        for act in [*self._acts]:
+            act()
+
+    def when_let_go(self, act: Callable[[], None]) -> None:
+        """At once, where it is by now."""
+        self._acts.append(act)
+        if self._is_let_go:
+            act()
 
 
 def load_within(
@@ -108,6 +120,7 @@ def load_within(
     What it still loads is discarded. Raises Broken.
     """
     loaded: Future[_T] = Future()
+    limit = LoadLimit(model, limit_s, lambda why: give_up(why))
 
     def give_up(why: str) -> None:
         with contextlib.suppress(InvalidStateError):
@@ -115,7 +128,7 @@ def load_within(
 
     def work() -> None:
         try:
-            with LoadLimit(model, limit_s, give_up):
+            with limit:
                 found = load()
         except BaseException as error:  # a model's own code may raise anything
             with contextlib.suppress(InvalidStateError):
@@ -126,7 +139,11 @@ def load_within(
         except InvalidStateError:
             discard(found)
 
-    cancelled.add_done_callback(lambda _: give_up(f"{model} was not loaded, because the server is shutting down"))
+    def cancel(_: object) -> None:
+        give_up(f"{model} was not loaded, because nobody waits for it any more")
+        limit.let_go()
+
+    cancelled.add_done_callback(cancel)
     if not loaded.done():
         threading.Thread(target=work, name=_THREAD, daemon=True).start()
     return loaded.result()

@@ -31,9 +31,9 @@ class LoadingTurn:
         folder = home()
         with contextlib.suppress(*_NO_TURN):  # a home that cannot be written: no profile is stored there, either
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / "loading").open("a")
+            self._file = opened = (folder / "loading").open("a")
             when_given_up(self._leave)
-            self._lock(self._file, fcntl.LOCK_SH)
+            self._lock(opened, fcntl.LOCK_SH)
         return self
 
     def __exit__(
