@@ -348,13 +348,14 @@ class DeviceUsage:
     unpriced_s: float = 0.0  # of the device seconds: those that had none
     output_tokens: int = 0  # of the tokens: that a language model generated
     output_usd: float | None = None  # of the dollars: for those, the rest for prompts
+    version: str | None = None  # of the model: the registry's number, 1 where it has none
 
 
 class UsageStore(Protocol):
     """The ledger of a fleet; any thread may call it. Raises TryLater where the database does not answer."""
 
     def put(self, writer: str, counted: Sequence[DeviceUsage]) -> None:
-        """What a writer has counted in all, of each day, tenant, lane and model: in place of what it said before.
+        """What a writer has counted of each day, tenant, lane, model and version: in place of what it said before.
 
         So nothing is counted twice, however often it is said.
         """

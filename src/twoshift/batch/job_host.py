@@ -14,7 +14,7 @@ from twoshift.batch.hosted import HostedKind, HostedTables
 from twoshift.batch.job_intake import JobIntake
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_queue import JobQueue
-from twoshift.batch.job_seats import LiveFleet, Used
+from twoshift.batch.job_seats import LiveFleet, Payer, Used
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.warm import warm
 from twoshift.errors import InvalidInput, TwoshiftError
@@ -143,7 +143,7 @@ class JobHost:
         at_work = [each for each in self._queue.running.all().values() if not each.lane.why_held]
         return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.lane.model == model]
 
-    def used(self) -> dict[tuple[str, str], Used]:
+    def used(self) -> dict[Payer, Used]:
         """By owner and model: what jobs have had of the devices since this start."""
         return self._queue.running.used()
 

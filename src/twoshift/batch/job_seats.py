@@ -21,11 +21,14 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
-__all__ = ["EngineReplica", "JobSeat", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Used"]
+__all__ = ["EngineReplica", "JobSeat", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Payer", "Used"]
 
 _keys = itertools.count(1)  # of this process
 
 Latencies = Callable[[], Sequence[tuple[float, float]]]  # of live requests: when each ended, and its seconds; in order
+
+
+Payer = tuple[str, str, str]  # an owner, a model, and the registry's number of its version
 
 
 class Used(NamedTuple):

@@ -14,9 +14,10 @@ from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job, JobResult
 from twoshift.batch.job_on_fleet import JobOnFleet
-from twoshift.batch.job_seats import Used
+from twoshift.batch.job_seats import Payer, Used
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.policy.job_states import JobMove
+from twoshift.registry.names import parse_ref
 from twoshift.units import counted
 
 __all__ = ["HELD_S", "MOST_AT_ONCE", "HostedJob", "RunningJobs", "move_after"]
@@ -42,6 +43,12 @@ class HostedJob:
     is_ours: bool = True  # False: another server goes on with it
     ending: Ending | None = None  # of this run
     handed_back: str = ""  # to the queue, and why
+
+    @property
+    def billed(self) -> Payer:
+        """Who has had the device time, of which version: a job has one version, and none before it is loaded."""
+        ref = None if self.job.model is None else parse_ref(self.job.model.name)
+        return *self.payer, "1" if ref is None or ref.version is None else str(ref.version)
 
     def heard(self, now: JobSnapshot) -> None:
         """How far it is; who tells the store is another: a job does not wait for the database."""
@@ -77,7 +84,7 @@ class RunningJobs:
     def __init__(self) -> None:
         self._jobs: dict[str, HostedJob] = {}
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
-        self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
+        self._ended: dict[Payer, Used] = {}  # what jobs that run no more have had
         self._lock = threading.Lock()  # guards the three above
 
     def __contains__(self, job_id: str) -> bool:
@@ -104,14 +111,15 @@ class RunningJobs:
         """What it has had still counts."""
         with self._lock:
             gone = self._jobs.pop(job_id)
-            self._ended[gone.payer] = self._ended.get(gone.payer, Used()).plus(gone.lane.used())
+            payer = gone.billed
+            self._ended[payer] = self._ended.get(payer, Used()).plus(gone.lane.used())
 
-    def used(self) -> dict[tuple[str, str], Used]:
-        """By owner and model: what jobs have had of the devices since this start."""
+    def used(self) -> dict[Payer, Used]:
+        """What jobs have had of the devices since this start."""
         with self._lock:
             found = dict(self._ended)
             for each in self._jobs.values():
-                found[each.payer] = found.get(each.payer, Used()).plus(each.lane.used())
+                found[each.billed] = found.get(each.billed, Used()).plus(each.lane.used())
         return found
 
     def try_later(self, job_id: str, wait_s: float) -> None:

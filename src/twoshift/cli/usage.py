@@ -33,7 +33,7 @@ def usage_command(
     ] = None,
     last: Annotated[str | None, text("Last day of the period (UTC).", "--to", metavar="DAY", shown="today")] = None,
     group_by: Annotated[
-        str, text("Group by one or several of: day, tenant, lane, model.", metavar="NAMES")
+        str, text("Group by one or several of: day, tenant, lane, model, version.", metavar="NAMES")
     ] = "day,tenant,lane,model",
     tenant: Annotated[
         str | None, text("Show only this tenant; an admin key can see other tenants.", metavar="NAME")

@@ -19,7 +19,7 @@ from twoshift.serve.tenants import Tenant
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
     from twoshift.batch.allowance import Allowance
-    from twoshift.batch.job_seats import Used
+    from twoshift.batch.job_seats import Payer, Used
 
 __all__ = ["allowances", "counted", "own_files"]
 
@@ -74,24 +74,25 @@ def _check_output(roots: Roots, output: str) -> None:
             roots.check(f"{output.rstrip('/')}/{folder}", "output")
 
 
-def counted(models: Mapping[str, Deployment], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> list[Counted]:
+def counted(models: Mapping[str, Deployment], jobs: Callable[[], Mapping[Payer, Used]]) -> list[Counted]:
     """Since the start; of what no key has asked for, anyone's. All that jobs have had was on devices that serve."""
-    found: dict[tuple[str, str, str], Counted] = {}
+    found: dict[tuple[str, str, str, str], Counted] = {}
     for name, model in models.items():
-        for tenant, use in model.stats().tenants.items():
-            had = (use.rows, use.tokens, use.device_s, 0.0, use.output_tokens, use.output_s)
-            _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, *had))
-    for (owner, name), used in jobs().items():
+        for version, stats in model.stats_by_version().items():
+            for tenant, use in stats.tenants.items():
+                had = (use.rows, use.tokens, use.device_s, 0.0, use.output_tokens, use.output_s)
+                _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, *had, version))
+    for (owner, name, version), used in jobs().items():
         device_s = used.device_s
         had = (used.rows, used.tokens, device_s, device_s, used.output_tokens, used.output_s)
-        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, *had))
+        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, *had, version))
     return list(found.values())
 
 
-def _add(found: dict[tuple[str, str, str], Counted], more: Counted) -> None:
-    """One for each tenant, lane and model: anyone's may come under two names."""
-    before = found.get(who := more[:3]) or Counted(*who, 0, 0, 0.0)
-    found[who] = more._replace(
+def _add(found: dict[tuple[str, str, str, str], Counted], more: Counted) -> None:
+    """One for each tenant, lane, model and version: anyone's may come under two names."""
+    before = found.get(more.who) or Counted(*more[:3], 0, 0, 0.0)
+    found[more.who] = more._replace(
         rows=before.rows + more.rows,
         tokens=before.tokens + more.tokens,
         device_s=before.device_s + more.device_s,

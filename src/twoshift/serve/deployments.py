@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from twoshift.endpoints.facts import ModelFacts
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import RuntimeInfo
@@ -46,6 +47,7 @@ class Serving:
     backend: LiveModel
     inside: int = 0  # of the server's loop
     version: str = ""  # the registry's number
+    facts: tuple[object, ModelFacts] | None = None  # of its outputs: what requests are read by, on the server's loop
 
     def __post_init__(self) -> None:
         self.version = self.version or version_of(self.backend.info)
@@ -72,7 +74,7 @@ class Deployment:
         self.serving: Serving | None = None
         self._past = PastVersions()  # requests by version, where there was more than one
         self._leaving: tuple[LiveModel, ...] = ()  # backends that answer what they have admitted
-        self._gone: EngineStats | None = None  # what backends that are no more had done
+        self._gone: dict[str, EngineStats] = {}  # by version: what backends that are no more had done
 
     @property
     def backend(self) -> LiveModel:
@@ -160,10 +162,18 @@ class Deployment:
 
     def stats(self) -> EngineStats:
         """What its devices have done since the start, those of backends that are no more included."""
-        split, now = self.split, self.backend.stats()
-        beside = [*self._leaving, *([] if split is None or split.candidate is self else [split.candidate.backend])]
-        others = [*([] if self._gone is None else [self._gone]), *(each.stats() for each in beside)]
-        return stats_together([*others, now]) if others else now
+        found = [*self.stats_by_version().values()]
+        return found[0] if len(found) == 1 else stats_together(found)
+
+    def stats_by_version(self) -> dict[str, EngineStats]:
+        """The same for each version that has answered."""
+        split, found = self.split, dict[str, list[EngineStats]]()
+        beside = [] if split is None or split.candidate is self else [split.candidate.backend]
+        for each in (*self._leaving, *beside, self.backend):
+            found.setdefault(version_of(each.info), []).append(each.stats())
+        for version, gone in [*self._gone.items()]:
+            found.setdefault(version, []).append(gone)
+        return {version: each[0] if len(each) == 1 else stats_together(each) for version, each in found.items()}
 
     def split_ends(self, promoted: bool) -> None:
         """What its candidate and itself have replied stays counted by version."""
@@ -185,7 +195,9 @@ class Deployment:
     def retired(self, backend: LiveModel) -> None:
         """What it has done stays counted."""
         self._leaving = tuple(each for each in self._leaving if each is not backend)
-        self._gone = stats_together([backend.stats(), *([] if self._gone is None else [self._gone])])
+        version, now = version_of(backend.info), backend.stats()
+        before = self._gone.get(version)
+        self._gone[version] = now if before is None else stats_together([now, before])
 
     def waiting(self) -> Mapping[Lane, Queue]:
         """Who waits for them."""

@@ -19,11 +19,12 @@ __all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
 LIVE, BATCH = "live", "batch"
 _logger = logging.getLogger("twoshift.usage")
 _KEEP_S = 1.0
+_Day = tuple[str, str, str, str, str]  # day, tenant, lane, model and version
 _CLOSE_S = 2.0  # that a database without an answer may hold up the end
 
 
 class Counted(NamedTuple):
-    """What a tenant has had in a lane of a model since the start of the server; it never becomes less."""
+    """What a tenant has had in a lane of a version of a model since the start of the server; it never becomes less."""
 
     tenant: str
     lane: str
@@ -34,6 +35,12 @@ class Counted(NamedTuple):
     harvested_s: float = 0.0  # of those: of devices that are there for live requests
     output_tokens: int = 0  # that a language model generated
     output_s: float = 0.0  # of the device time: for those
+    version: str = "1"  # of the model: the registry's number
+
+    @property
+    def who(self) -> tuple[str, str, str, str]:
+        """Tenant, lane, model and version."""
+        return self.tenant, self.lane, self.model, self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,9 @@ class Ledger:
         self._writer = (
             uuid.uuid4().hex
         )  # a day of this start: what it says replaces what it said, and nothing of others
-        self._seen: dict[tuple[str, str, str], Counted] = {}
-        self._days: dict[tuple[str, str, str, str], DeviceUsage] = {}  # by day, tenant, lane and model
-        self._unwritten: set[tuple[str, str, str, str]] = set()
+        self._seen: dict[tuple[str, str, str, str], Counted] = {}
+        self._days: dict[_Day, DeviceUsage] = {}
+        self._unwritten: set[_Day] = set()
         self._others: tuple[str, dict[str, float]] = ("", {})  # a day, and what other writers have counted of it
         self._is_lost = False  # whether the database does not answer
         self._closed = threading.Event()
@@ -120,15 +127,16 @@ class Ledger:
     def _count(self) -> None:
         day = day_name(self._wall())
         for now in self._counted():
-            who = (now.tenant, now.lane, now.model)
-            before = self._seen.get(who) or Counted(*who, 0, 0, 0.0)
+            who = now.who
+            before = self._seen.get(who) or Counted(*who[:3], 0, 0, 0.0, version=now.version)
             # A replica that is just being replaced may be missing for a moment: what was seen of it stays seen
             most = _most(before, now)
             if most == before:
                 continue
             self._seen[who] = most
             key = (day, *who)
-            self._days[key] = self._added(self._days.get(key) or DeviceUsage(*key), before, most)
+            usage = self._days.get(key) or DeviceUsage(*key[:4], version=now.version)
+            self._days[key] = self._added(usage, before, most)
             self._unwritten.add(key)
 
     def _added(self, day: DeviceUsage, before: Counted, now: Counted) -> DeviceUsage:

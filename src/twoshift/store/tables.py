@@ -132,6 +132,7 @@ usage_days = Table(
     Column("tenant", Text, primary_key=True),
     Column("lane", String(16), primary_key=True),
     Column("model", Text, primary_key=True),
+    Column("version", String(32), primary_key=True, server_default="1"),  # of the model
     Column("writer", String(32), primary_key=True),  # one start of a server
     Column("rows", BigInteger, nullable=False),
     Column("tokens", BigInteger, nullable=False),

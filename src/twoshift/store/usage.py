@@ -20,14 +20,14 @@ _COUNTED = (*_WHOLE, "device_s", "harvested_s", "usd", "unpriced_s", "output_usd
 
 
 class SqlUsage:
-    """A UsageStore: a row for each writer, day, tenant, lane and model."""
+    """A UsageStore: a row for each writer, day, tenant, lane, model and version."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def put(self, writer: str, counted: Sequence[DeviceUsage]) -> None:
         """What a writer has counted in all: in place of what it said before."""
-        values = [{**asdict(each), "writer": writer} for each in counted]
+        values = [{**asdict(each), "version": each.version or "1", "writer": writer} for each in counted]
 
         def put(connection: Connection) -> None:
             kind: Any = postgresql if connection.dialect.name == "postgresql" else sqlite

@@ -306,8 +306,8 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     fleet.model.gate.set()
     for job in (first, second, other):
         assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
-    assert fleet.host.used()["red", "square"].rows == 1000
-    assert fleet.host.used()["blue", "square"].rows == 500
+    assert fleet.host.used()["red", "square", "1"].rows == 1000
+    assert fleet.host.used()["blue", "square", "1"].rows == 500
 
 
 def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
@@ -344,10 +344,10 @@ def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet)
     fleet.allowed["red"] = allowed(withheld=lambda: why[0])
     job = fleet.host.submit(fleet.settings(), "red")
     fleet.wait(job.id, lambda _: (fleet.host.get(job.id).progress or {}).get("held") == why[0])
-    assert fleet.host.used()["red", "square"].rows == 0
+    assert fleet.host.used()["red", "square", "1"].rows == 0
     why[0] = ""
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
-    used = fleet.host.used()["red", "square"]
+    used = fleet.host.used()["red", "square", "1"]
     assert used.rows == 500
     assert used.device_s == pytest.approx(fleet.engine.stats().lanes[Lane.BATCH].device_s)
 
@@ -417,7 +417,7 @@ def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> No
     fleet.wait(job.id, lambda _: bool((fleet.host.get(job.id).progress or {}).get("held")))
     fleet.host.cancel(job.id)
     fleet.wait(job.id, lambda _: not fleet.host.running())
-    assert fleet.host.used()["red", "square"].rows == 0
+    assert fleet.host.used()["red", "square", "1"].rows == 0
 
 
 def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about_it(fleet: Fleet) -> None:

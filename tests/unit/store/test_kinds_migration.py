@@ -11,10 +11,12 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from twoshift.policy.job_states import JobMove
+from twoshift.ports import DeviceUsage
 from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
+from twoshift.store.usage import SqlUsage
 from twoshift.types import BatchStatus, JobKindName, JobState
 
 DONE, GOING = "batch_aaaaaaaaaaaaaaaaaaaaaaaa", "batch_bbbbbbbbbbbbbbbbbbbbbbbb"
@@ -61,3 +63,22 @@ def test_only_the_end_of_a_table_is_a_notice_of_a_job(database: Database) -> Non
         told = connection.execute("SELECT subject FROM notices WHERE subject IN ('job-aaaaaaaaaaaa', ?)", [GOING])
         assert told.fetchall() == [("job-aaaaaaaaaaaa",)]
     connection.close()
+
+
+def test_usage_that_was_counted_before_goes_on_as_version_1(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript((Path(__file__).parent / "release_0_1.sql").read_text())
+        names = [row[1] for row in connection.execute("PRAGMA table_info(usage_days)")]
+        values = {"day": "2026-01-31", "tenant": "red", "lane": "live", "model": "m", "writer": "w", "usd": None}
+        row = [values.get(name, 3) for name in names]
+        connection.execute(f"INSERT INTO usage_days VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+    connection.close()
+    opened = Database(f"sqlite:///{path}")
+    usage = SqlUsage(opened)
+    usage.put("w", [DeviceUsage("2026-01-31", "red", "live", "m", rows=1, version="2")])
+    found = usage.sums("2026-01-01", "2026-01-31", ["version"])
+    assert [(each.version, each.rows) for each in found] == [("1", 3), ("2", 1)]
+    usage.put("w", [DeviceUsage("2026-01-31", "red", "live", "m", rows=5, version="2")])
+    assert [each.rows for each in usage.sums("2026-01-01", "2026-01-31", ["version"])] == [3, 5]
+    usage.close()

@@ -23,19 +23,26 @@ def asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Ope
 
 
 def facts_of(model: Deployment) -> ModelFacts:
-    """What a request's form depends on."""
-    sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
+    """What a request's form depends on; the same until the model's outputs or its largest request change."""
+    outputs, most_rows, serving = model.outputs, model.most_rows, model.serving
+    known = None if serving is None else serving.facts
+    if known is not None and known[0] is outputs and known[1].most_rows == most_rows:
+        return known[1]
+    sizes = {tensor.name: tensor.shape[0] for tensor in outputs if tensor.shape}
     info = model.info
-    return ModelFacts(
+    found = ModelFacts(
         model.name,
         columns_of(model),
         sizes,
-        model.most_rows,
+        most_rows,
         info.max_row_tokens,
         info.prompts,
         info.inputs,
         info.classes,
     )
+    if serving is not None:
+        serving.facts = (outputs, found)
+    return found
 
 
 async def answered(service: Service, exchange: Exchange, model: Deployment, call: EndpointCall, endpoint: str) -> Reply:

@@ -27,7 +27,7 @@ from twoshift.serve.keys import Access
 __all__ = ["NoUsage", "UsageDesk", "add_usage"]
 
 _ANSWER_S = 8.0
-_GROUPS = ("day", "tenant", "lane", "model")
+_GROUPS = ("day", "tenant", "lane", "model", "version")
 _COUNTED = ("rows", "tokens", "device_s", "harvested_s", "usd", "unpriced_s", "output_tokens")
 _PRICES = ("usd_per_million_input_tokens", "usd_per_million_output_tokens")
 _ASKED = ("from", "to", "group_by", "tenant", "format")
@@ -74,6 +74,7 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     lane: str | None = None
     model: str | None = None
+    version: str | None = None
 
 
 class UsageList(msgspec.Struct, kw_only=True):
