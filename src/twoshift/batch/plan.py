@@ -17,6 +17,7 @@ from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
 from twoshift.llm_ports import QualityReport
 from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.registry.names import parse_ref
 from twoshift.types import LoadedAdapter
 
 __all__ = [
@@ -250,10 +251,18 @@ def _changed_model(before: PlannedModel, now: PlannedModel, is_retry: bool) -> I
     for name in ("precision",) if is_retry and _class_of(now.name) else ("checksum", "precision"):
         was, new = getattr(before, name), getattr(now, name)
         if was != new:
-            yield f"the model's {name} was {was}, now {new}"
+            yield _other_version(before, now) or f"the model's {name} was {was}, now {new}"
     was, new = ([each.checksum for each in model.adapters] for model in (before, now))
     if was != new:
         yield f"the checksum of the adapter was {' and '.join(was) or 'none'}, now {' and '.join(new) or 'none'}"
+
+
+def _other_version(before: PlannedModel, now: PlannedModel) -> str:
+    """What has happened to a registered model; empty where it is none, or the same."""
+    was, new = parse_ref(before.name), parse_ref(now.name)
+    if was is None or new is None or was == new or None in (was.version, new.version):
+        return ""
+    return f"it began with {was}, and {new} was promoted since; to finish it, deploy {was} again and resume the job"
 
 
 def _class_of(name: str) -> str:

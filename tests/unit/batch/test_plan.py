@@ -107,6 +107,15 @@ def test_a_changed_model_is_named() -> None:
         check_same_model(plan(), settings(), now)
 
 
+def test_another_version_of_the_model_is_named_by_its_number_with_what_to_do() -> None:
+    begun = msgspec.structs.replace(plan(), model=msgspec.structs.replace(MODEL, name="m:1"))
+    now = msgspec.structs.replace(MODEL, name="m:2", checksum="xyz")
+    with pytest.raises(InvalidInput, match=r"it began with m:1, and m:2 was promoted since.*deploy m:1 again") as told:
+        check_same_model(begun, settings(), now)
+    assert "xyz" not in str(told.value)
+    check_same_model(begun, settings(), msgspec.structs.replace(MODEL, name="m:2"))  # the same content
+
+
 def adapted(*checksums: str, path: str = "adapters/sql") -> PlannedModel:
     adapters = tuple(PlannedAdapter(path, path, each) for each in checksums)
     return msgspec.structs.replace(MODEL, adapters=adapters)
