@@ -42,7 +42,7 @@ class AnswerKind(enum.StrEnum):
     CLASSIFICATION = "classification"  # scores of classes: 1 where the label is another, else how far they shifted
     RANKING = "ranking"  # a query's scores: (1 - rank correlation) / 2
     TEXT = "text"  # texts or token ids: tokens that do not agree, or how much longer one is
-    VALUES = "values"  # numbers: the difference against the larger one
+    VALUES = "values"  # numbers: the difference against the larger one; from 0 to 1, where probabilities lie, itself
     LABEL = "label"  # anything else: 1 where it is another
 
 
@@ -194,7 +194,8 @@ def _likely(scores: Floats) -> Floats:
 
 def _value_differences(one: Floats, other: Floats) -> Floats:
     larger = np.maximum(np.abs(one), np.abs(other))
-    found = np.abs(one - other) / np.where(larger > 0, larger, 1.0)
+    are_shares = (np.minimum(one, other) >= 0) & (larger <= 1)  # 0.001 and 0.002 are almost the same probability
+    found = np.abs(one - other) / np.where(are_shares, 1.0, np.where(larger > 0, larger, 1.0))
     both_missing = np.isnan(one) & np.isnan(other)
     return np.where((one == other) | both_missing, 0.0, found).max(axis=1, initial=0.0)
 

@@ -124,8 +124,11 @@ def cast(array: NDArray[Any], dtype: np.dtype[Any], field: str) -> NDArray[Any]:
     """The same values as `dtype`, rounded where it is a float; raises InvalidInput for the first row it cannot hold."""
     if array.dtype == dtype:
         return array
-    if (array.dtype.kind == "O") != (dtype.kind == "O"):
-        raise bad_row(0, field, array[0], "a string" if dtype.kind == "O" else f"a number ({dtype})")
+    if dtype.kind == "O" and array.dtype.kind != "O":
+        raise bad_row(0, field, array[0], "a string")
+    if array.dtype.kind == "O" and dtype.kind != "O":
+        row = max(0, _first(array, lambda value: not _is_number(value)))  # one word makes a file's column texts
+        raise bad_row(row, field, array[row], f"a number ({dtype})")
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(dtype)
     wrong = np.isinf(result) & np.isfinite(array) if dtype.kind == "f" else result != array
@@ -242,6 +245,14 @@ def _listed_objects(array: NDArray[Any], field: str, missing: bool) -> NDArray[A
             accepted = _MISSING if wrong[0] is None else "a list of only numbers or only strings"
             raise bad_row(number, field, wrong[0], accepted)
     return array.astype(np.float64)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True
 
 
 def _fits(value: object) -> bool:

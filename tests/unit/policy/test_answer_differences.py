@@ -81,6 +81,11 @@ def test_numbers_differ_by_their_share_of_the_larger_one() -> None:
     assert found == pytest.approx([0.2, 0.0, 1.0, 0.0, 1.0])
 
 
+def test_probabilities_differ_by_how_far_they_are_apart() -> None:
+    assert differences("values", [0.001, 0.0, 0.5], [0.002, 1.0, 0.4]) == pytest.approx([0.001, 1.0, 0.1])
+    assert differences("values", [0.5, -0.5], [2.0, 0.5]) == pytest.approx([0.75, 1.0])  # these are none
+
+
 def test_as_many_answers_are_needed_of_both() -> None:
     with pytest.raises(InvalidInput, match="as many"):
         differences("values", [1, 2], [1])

@@ -176,6 +176,8 @@ def test_infinities_and_nan_are_numbers() -> None:
 def test_a_string_is_not_a_number_nor_a_number_a_string() -> None:
     with pytest.raises(InvalidInput, match="a number"):
         cast(np.array(["1"], object), np.dtype(np.float32), "x")
+    with pytest.raises(InvalidInput, match=r"row 2, field 'x': 'word'"):
+        cast(np.array(["1", "2.5", "word", "other"], object), np.dtype(np.float32), "x")
     with pytest.raises(InvalidInput, match="a string"):
         cast(np.array([1.0]), np.dtype(object), "x")
 
