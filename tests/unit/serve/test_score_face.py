@@ -120,6 +120,8 @@ def test_features_are_told_in_their_order(app: tuple[App, Service]) -> None:
         ("/v1/score/fraud", {"model": "other", "rows": ROWS}, 400, "model"),
         ("/v1/score/fraud", {"rows": [ROWS[0], {"amount": 1}]}, 400, "rows[1].age"),
         ("/v1/score/fraud", {"rows": [ROWS[0] | {"age": "old"}]}, 400, "rows[0].age"),
+        ("/v1/score/fraud", {"rows": [ROWS[0] | {"age": "x" * 1_000_000}]}, 400, "rows[0].age"),
+        ("/v1/score/fraud", {"rows": [ROWS[0] | {"age": "9" * 1_000_000}]}, 400, "rows[0].age"),
     ],
 )
 def test_an_error_names_the_row_and_the_field(
@@ -127,3 +129,27 @@ def test_an_error_names_the_row_and_the_field(
 ) -> None:
     reply = asked(app, "POST", path, body)
     assert (reply.status, json.loads(reply.body)["error"]["param"]) == (status, field), reply.body
+
+
+DOUBLES = """
+import numpy as np
+class Doubles:
+    outputs, example = ("product",), {"x": 1.0}
+    def load(self): pass
+    def predict(self, batch): return {"product": np.asarray(batch["x"], np.float64) * 2}
+"""
+
+
+@pytest.mark.parametrize("word", ["old", "x" * 1_000_000])
+def test_a_text_for_a_number_that_a_users_class_cannot_take_is_the_clients_mistake(word: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(DOUBLES)
+    engine = Engine(load_model(f"{tmp_path}/m.py:Doubles"), COST, LIMITS)
+    served = ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10))
+    service, made = Service(Deployments({"m": served})), App(told_openai, Keys({}))
+    add_scoring(made, service)
+    try:
+        reply = asked((made, service), "POST", "/v1/score", {"rows": [{"x": 1.0}, {"x": word}]})
+    finally:
+        service.close()
+    assert (reply.status, json.loads(reply.body)["error"]["param"]) == (400, "rows[1].x"), reply.body
+    assert len(reply.body) < 1000

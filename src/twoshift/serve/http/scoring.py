@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import msgspec
 
 from twoshift.endpoints.known import SCORE, told_openai
 from twoshift.endpoints.score import ScoreCall, read_score
 from twoshift.endpoints.types import ErrorReply, FeatureTold, ScoreModel, ScoreReply, ScoreRequest
-from twoshift.errors import InvalidInput
+from twoshift.errors import Denied, InvalidInput, Late, TryLater
 from twoshift.serve.deployments import columns_of
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
@@ -16,10 +19,22 @@ from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
 from twoshift.serve.oip.rows import declared_inputs
 from twoshift.serve.service import Service
+from twoshift.types import Tensor
 
 __all__ = ["add_scoring"]
 
 _encoder = msgspec.json.Encoder()
+_TOLD = (InvalidInput, TryLater, Late, Denied)  # no model has failed
+
+
+def _wrong_kind(rows: Sequence[Mapping[str, Any]], declared: Sequence[Tensor]) -> InvalidInput | None:
+    """What is wrong with the first row that has a text for a number; None where none has."""
+    numbers = [each.name for each in declared if each.dtype != "text" and not each.shape]
+    for place, row in enumerate(rows):
+        for name in numbers:
+            if isinstance(row.get(name), str):
+                return InvalidInput(f"rows[{place}].{name}", row[name], "a number")
+    return None
 
 
 def add_scoring(app: App, service: Service) -> None:
@@ -32,7 +47,13 @@ def add_scoring(app: App, service: Service) -> None:
             raise InvalidInput("model", asked.model, f"{named}, the model of the path, or no model")
         model = exchange.model = exchange.routed(service.find_or_only(named or asked.model))
         call = await exchange.read(ScoreCall, asked, facts_of(model))
-        return await answered(service, exchange, model, call, SCORE)
+        try:
+            return await answered(service, exchange, model, call, SCORE)
+        except Exception as error:  # a model's own code may have met a text where its example has a number
+            wrong = None if isinstance(error, _TOLD) else _wrong_kind(asked.rows, declared_inputs(model.info))
+            if wrong is None:
+                raise
+            raise wrong from error
 
     async def about(exchange: Exchange) -> Reply:
         model = service.find(exchange.matched["model"])
