@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileChanges", "remember_versions", "rollouts_for"]
 
-_LOCAL = "a server with engine = local: on Ray Serve, a new version is deployed by changing `model` and a restart"
-
 
 def rollouts_for(
     services: ServerServices,
@@ -48,9 +46,8 @@ def rollouts_for(
     def shadow_for(of: ModelSettings, split: Split) -> Shadow:
         return shadow_of(of.rollout, split, loop)
 
-    refusal = "" if settings.engine == "local" else _LOCAL
     source = RegisteredVersions(models, settings.models, settings.registry)
-    return Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for, refusal)
+    return Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for)
 
 
 def _checked(name: str, compare: str) -> None:

@@ -75,20 +75,49 @@ class _Member:
     is_leaving: bool = False  # Ray ends it: it finishes what it has
 
 
+class _Cluster:
+    """The cluster of this process: fleets share it, and the last one ends it if this process has begun it."""
+
+    def __init__(self) -> None:
+        self._fleets, self._is_ours, self._lock = 0, False, threading.Lock()
+
+    def join(self, address: str | None) -> Any:
+        with self._lock:
+            ray, is_ours = connected(address)
+            self._fleets, self._is_ours = self._fleets + 1, self._is_ours or is_ours
+            return ray
+
+    def leave(self, serve: Any) -> None:
+        with self._lock:
+            self._fleets -= 1
+            if self._fleets or not self._is_ours:
+                return
+            self._is_ours = False
+            serve.shutdown()
+            needed("ray", "ray", "ray", "engine").shutdown()
+
+
+_cluster = _Cluster()
+
+
 class RayFleet:
     """Any thread may ask it; one of its own hears what replicas say."""
 
     scales_itself: ClassVar[bool] = True
-    crashes = 0  # Ray replaces what ends, and does not say so
 
     def __init__(
         self, spec: ReplicaSpec, address: str | None, following: ReplicaGroup, note: Callable[[str], None]
     ) -> None:
         self._name, self._following, self._note = spec.name, following, note
-        self._ray, self._is_ours = connected(address)
+        self.crashes = 0  # replicas that have ended by themselves; Ray replaces them
+        self._ray = _cluster.join(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")
         self._application = f"twoshift-{uuid.uuid4().hex[:8]}"
-        self._settings, self._cores = self._placed(spec.settings)
+        try:
+            self._settings, self._cores = self._placed(spec.settings)
+        except BaseException:
+            _cluster.leave(self._serve)
+            raise
         spec = replace(spec, settings=self._settings, cores=self._cores)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         home = os.environ.get("TWOSHIFT_HOME")
@@ -155,9 +184,7 @@ class RayFleet:
             self._hearing.join()
         with contextlib.suppress(Exception):
             self._ray.kill(self._board)
-            if self._is_ours:
-                self._serve.shutdown()
-                self._ray.shutdown()
+            _cluster.leave(self._serve)
 
     # Where they run
 
@@ -265,6 +292,7 @@ class RayFleet:
         with self._lock:
             member = self._members.pop(replica)
         if not member.is_leaving:
+            self.crashes += 1
             _logger.error("replica %d of %s has ended: %s", member.number, self._name, why)
         member.gone = why
         member.child.send(Stop())
