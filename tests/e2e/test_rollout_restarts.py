@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sqlite3
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
+from receivers import SECRET, Receiver
 from servers import Server, until
 from versioned import Clients, Versions, asked, rollout, until_stage
 
@@ -85,14 +88,50 @@ def test_a_shadow_goes_on_after_a_kill_and_a_rollback_stays(versions: Versions) 
         assert len(server.ask("GET", "/v1/rollouts").json()["data"]) == 1
 
 
-def test_answers_that_disagree_are_caught_in_the_shadow(versions: Versions) -> None:
-    config = versions.config(rollout="max_difference = 0.1")
+def test_answers_that_disagree_are_caught_in_the_shadow_and_a_webhook_is_told_of_every_end(versions: Versions) -> None:
+    receiver = Receiver()
+    hook = f'allow_private_webhooks = true\n[webhooks.ops]\nurl = "{receiver.url}"\nsecret = "{SECRET}"\n'
+    config = versions.config(more=hook, rollout="max_difference = 0.1")
     with versions.serve("--config", config, model=None) as server, Clients(server) as clients:
         deploy(versions, server)
         ended = until_stage(server, "rolled_back", "promoted")
         assert "disagree" in ended["reason"]
         assert clients.versions() == {"1"}
+        deploy(versions, server, "--now")
+        promoted = until_stage(server, "promoted")
+        until(lambda: len(receiver.posted) == 2)
+        until(lambda: {"1", "2"} <= clients.versions())
+        until(lambda: {each["version"] for each in used(server) if each["rows"]} == {"1", "2"})
         assert clients.failed == {}, clients.wrong
+    assert all(each.is_signed() for each in receiver.posted)
+    told = [(each.event["type"], each.event["data"]) for each in receiver.posted]
+    assert [(kind, data["id"], data["candidate"]) for kind, data in told] == [
+        ("rollout.rolled_back", ended["id"], "times:2"),
+        ("rollout.promoted", promoted["id"], "times:2"),
+    ]
+    assert "disagree" in told[0][1]["reason"]
+
+
+def used(server: Server) -> list[dict[str, Any]]:
+    return server.ask("GET", "/v1/usage?group_by=version").json()["data"]
+
+
+@pytest.mark.parametrize(("when", "code"), [("exit", 3), ("exit at the first call", 4)])
+def test_a_candidate_that_ends_the_server_is_rolled_back_at_the_next_start(
+    versions: Versions, when: str, code: int
+) -> None:
+    versions.push(4, load=when, check=False)
+    with versions.serve() as server:
+        deploy(versions, server, "--canary", "100%", model="times:3")
+        if "call" in when:
+            until(lambda: rollout(server)["share"] == 1.0)
+            with contextlib.suppress(OSError, HTTPException):
+                asked(server, 7.0)
+        assert server.process.wait() == code
+    with versions.serve() as server:
+        ended = until_stage(server, "rolled_back")
+        assert f"os._exit({code})" in ended["reason"]
+        assert asked(server, 7.0).headers["x-twoshift-version"] == "1"
 
 
 def test_an_alias_that_moves_begins_a_rollout_and_one_that_was_refused_is_not_tried_again(versions: Versions) -> None:

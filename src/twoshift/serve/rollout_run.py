@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
-from twoshift.errors import TwoshiftError, message_of
+from twoshift.errors import Broken, TwoshiftError, message_of
 from twoshift.policy.answer_differences import DifferenceSummary
 from twoshift.policy.rollout import RolloutPolicy
 from twoshift.policy.rollout_values import (
@@ -31,12 +31,14 @@ from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import crashes_of
 from twoshift.serve.shadow import Shadow
+from twoshift.serve.trial import Trial
 from twoshift.serve.versions import VersionSplit
 
 __all__ = ["RolloutRun", "VersionActs"]
 
 _logger = logging.getLogger("twoshift.rollouts")
 _SAVE_S = 3.0  # between two writes of the evidence while nothing is decided
+_FIRST_ANSWERS = 10
 _FLOOR = 0.05  # of the SLO: a version with few requests is woken for each, and nobody minds answers that fast
 Split = VersionSplit[Deployment]
 
@@ -73,9 +75,12 @@ class RolloutRun:
         self.record, self.deployment = record, deployment
         self._acts, self._store, self._shadow_for, self._drain_s = acts, store, shadow_for, drain_s
         self._look = look
+        self.trial: Trial | None = None  # where the candidate runs in this process
+        self._unanswered = _FIRST_ANSWERS  # of the candidate, until it is known not to end the process
         self._policy: RolloutPolicy | None = None  # while this server leads
         self._cancelled: Future[None] = Future()
         self._loading: Future[Split] | None = None
+        self._replacing: Future[None] = Future()
         self._split: Split | None = None
         self._shadow: Shadow | None = None
         self._crashes = {Version.STABLE: 0, Version.CANDIDATE: 0}
@@ -113,6 +118,7 @@ class RolloutRun:
 
     def abandon(self) -> None:
         """What loads is not waited for; what is loaded answers what it has admitted."""
+        self._end_trial()
         is_loading = self._loading is not None and not self._loading.done()
         if is_loading and not self._cancelled.done():
             self._cancelled.set_result(None)
@@ -123,6 +129,13 @@ class RolloutRun:
 
     def _begin(self) -> None:
         record = self.record
+        if self.trial is not None:
+            if why := self.trial.why_not():
+                self._loading, self._replacing = Future(), Future()
+                for each in (self._loading, self._replacing):
+                    each.set_exception(Broken(why))
+                return
+            self.trial.begin()
         if record.mode == "replace":
             self._loading = Future()
             self._replacing = self._acts.replace(record.deployment, record.candidate, record.stable)
@@ -184,7 +197,9 @@ class RolloutRun:
         if split is None:
             return
         for version, model in ((Version.STABLE, split.stable), (Version.CANDIDATE, split.candidate)):
-            for seconds, failed in () if model.watch is None else model.watch.taken():
+            seen = [] if model.watch is None else model.watch.taken()
+            self._count_answers(len(seen) if version is Version.CANDIDATE else 0)
+            for seconds, failed in seen:
                 yield VersionAnswered(version, max(seconds, self._floor_s), failed)
             serving = model.serving
             crashes = 0 if serving is None else crashes_of(serving.backend)
@@ -192,7 +207,20 @@ class RolloutRun:
                 yield Crashed(version, "a replica ended, or its engine stopped")
             self._crashes[version] = crashes
         if self._shadow is not None:
-            yield from self._shadow.taken()
+            compared = self._shadow.taken()
+            self._count_answers(len(compared))
+            yield from compared
+
+    def _count_answers(self, more: int) -> None:
+        """A candidate that has answered often enough is not one that ends the process at its first calls."""
+        self._unanswered -= more
+        if self._unanswered <= 0:
+            self._end_trial()
+
+    def _end_trial(self) -> None:
+        trial, self.trial = self.trial, None
+        if trial is not None:
+            trial.end()
 
     def _loaded(self) -> Iterator[Evidence]:
         if self.record.mode == "replace":
@@ -245,7 +273,8 @@ class RolloutRun:
         record, loading = self.record, self._loading
         self._end_shadow()
         if record.mode == "replace":
-            self.is_done = self._replacing.done()
+            if self._replacing.done():
+                self._finish()
             return
         if promoted and self._split is None:
             self._wait_for(loading)
@@ -259,6 +288,10 @@ class RolloutRun:
             self._split = None if loading.exception() is not None else loading.result()
         if self._split is not None:
             self._acts.end_candidate(self._split, promoted, self._drain_s)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._end_trial()
         self.is_done = True
 
     def _wait_for(self, loading: Future[Split] | None) -> None:
@@ -270,7 +303,7 @@ class RolloutRun:
             return
         told = "%s: %s was promoted, and could not be loaded here: %s"
         _logger.error(told, self.record.deployment, self.record.candidate, error)
-        self.is_done = True
+        self._finish()
 
     def _end_shadow(self) -> None:
         shadow, self._shadow = self._shadow, None

@@ -12,15 +12,19 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from twoshift.config import home
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.policy.answer_differences import DifferenceSummary
 from twoshift.registry.names import parse_ref
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
 from twoshift.serve.deployments import Deployment, Deployments
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.model import ServedModel
 from twoshift.serve.rollout_run import RolloutRun, Split, VersionActs
 from twoshift.serve.settings import ModelSettings
 from twoshift.serve.shadow import Shadow
+from twoshift.serve.trial import Trial
 
 __all__ = ["Candidate", "DeployRequest", "Rollouts", "VersionSource"]
 
@@ -71,10 +75,9 @@ class Rollouts:
         acts: VersionActs,
         source: VersionSource,
         shadow_for: Callable[[ModelSettings, Split], Shadow],
-        refusal: str = "",  # why this server has no rollouts
     ) -> None:
         self._store, self._models, self._settings, self._acts = store, models, settings, acts
-        self._source, self._shadow_for, self._refusal = source, shadow_for, refusal
+        self._source, self._shadow_for = source, shadow_for
         self._runs: dict[str, RolloutRun] = {}  # by id; of the thread
         self._followed: dict[str, tuple[float, str]] = {}  # by deployment: when its alias was looked at; what it named
         self._answered_s = time.monotonic()  # the database, last
@@ -108,8 +111,6 @@ class Rollouts:
 
     def deploy(self, asked: DeployRequest, who: str = "") -> RolloutRecord:
         """Begin a rollout; raises InvalidInput, NotFound, TooLarge, TryLater."""
-        if self._refusal:
-            raise InvalidInput("model", asked.model, self._refusal)
         deployment = self._deployment_for(asked)
         return self._begin(deployment, asked, who)
 
@@ -219,10 +220,13 @@ class Rollouts:
 
     def _run_of(self, record: RolloutRecord, deployment: Deployment) -> RolloutRun:
         each = self._settings[record.deployment]
-        return RolloutRun(
+        run = RolloutRun(
             record, deployment, self._acts, self._store, lambda split: self._shadow_for(each, split),
             each.rollout.drain_s, self._woken.set,
         )  # fmt: skip
+        if isinstance(deployment.backend, ServedModel | ServedLlm):
+            run.trial = Trial(home() / "trials", record.id)
+        return run
 
     def _without_database(self, why: str) -> None:
         """Nobody can tell what was decided elsewhere, and nothing can be written down."""
@@ -234,7 +238,7 @@ class Rollouts:
         """Begin a rollout where an alias has moved; a registry that does not answer changes nothing."""
         for name, each in [*self._settings.items()]:
             ref, deployment = parse_ref(each.model), self._models.get(name)
-            if ref is None or ref.alias is None or not each.rollout.follow or deployment is None or self._refusal:
+            if ref is None or ref.alias is None or not each.rollout.follow or deployment is None:
                 continue
             looked_s, before = self._followed.get(name, (0.0, ""))
             if time.monotonic() - looked_s < each.rollout.follow_every_s:

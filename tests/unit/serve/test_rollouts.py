@@ -22,6 +22,7 @@ from twoshift.serve.deployments import Deployment, Deployments, Serving
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.rollouts import Candidate, DeployRequest, Rollouts
 from twoshift.serve.settings import ModelSettings
+from twoshift.serve.trial import Trial
 from twoshift.serve.versions import VersionSplit, Watch
 from twoshift.store.database import Database
 from twoshift.store.rollouts import SqlRollouts
@@ -112,7 +113,7 @@ class Source:
 class World:
     """One start of a server."""
 
-    def __init__(self, store: Any, model: str = "m:1", table: RolloutTable = TABLE, refusal: str = "") -> None:
+    def __init__(self, store: Any, model: str = "m:1", table: RolloutTable = TABLE) -> None:
         self.settings = {"m": ModelSettings(model=model, rollout=table)}
         self.models, self.store, self.source = Deployments(), store, Source()
         self.acts = Acts(self.models)
@@ -123,7 +124,6 @@ class World:
             self.acts,
             self.source,
             lambda _settings, _split: None,  # type: ignore[arg-type, return-value]
-            refusal,
         )
         self.deployment = self.models.add(Deployment("m"))
         first = self.rollouts.word_for("m") or ("m:1" if "@" in model else model)
@@ -247,8 +247,6 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
     with pytest.raises(InvalidInput, match="promote it or roll it back first"):
         world.deploy("m:3", mode="replace")
     assert world.acts.did == []
-    with pytest.raises(InvalidInput, match="engine = local"):
-        World(store, refusal="engine = local").deploy()
 
 
 def test_an_alias_is_followed_and_a_silent_registry_changes_nothing(
@@ -393,3 +391,22 @@ def test_room_is_looked_for_where_the_model_is() -> None:
     versions.check_room("m", Candidate("m:2", 1))
     assert asked == [False, False, True]
     assert (free_bytes(False) or 0) > 1 << 20
+
+
+def test_a_candidate_that_ended_the_server_is_rolled_back_and_not_loaded_again(store: Any, tmp_path: Path) -> None:
+    world = World(store)
+    world.deploy()
+    world.rollouts.turn(0.0)
+    [run] = world.rollouts._runs.values()
+    assert run.trial is None  # replicas end alone
+    again = World(store)
+    run = again.rollouts._run_of(again.rollouts.get("m"), again.deployment)
+    run.trial = Trial(tmp_path, run.record.id)
+    (tmp_path / run.record.id).write_text("begun\nos._exit(3) in model\n")
+    again.rollouts._runs[run.record.id] = run
+    store.release()
+    again.tick(1.0)
+    ended = again.rollouts.get("m")
+    assert ended.stage == "rolled_back"
+    assert "it ended the server when it was tried: os._exit(3) in model" in ended.reason
+    assert again.acts.did == []
