@@ -29,6 +29,7 @@ _BUCKETS = 27 * _BUCKETS_PER_OCTAVE  # 10 us to over 20 minutes
 _SLOT_S = 1.0  # answers of one second may share their cause, so they are one observation of latency
 _LIMITS_AFTER = 100  # answers of the stable version, before its percentiles are used
 _WIDEST_STEP = 0.2  # no step is taken by less evidence than this tolerance needs
+_WIDEST_MEDIAN = 0.4  # few requests wake a version each time, so most of its answers are a little slower
 _REMEMBERED = 1000  # of the candidate's requests, about, say which share it has
 _STABLE_ALPHA = 0.2  # of step_alpha, for the stable version's share; the rest is for the candidate's
 _QUANTILES = (0.5, 0.99)
@@ -219,15 +220,20 @@ class RolloutEvidence:
 
     def _slow(self, index: int) -> Comparison:
         name = _SLOW_NAMES[index]
-        tolerance = self._settings.tail_tolerance if index else self._settings.median_tolerance
-        return self._compare(name, (3 + index, 2), self._won(name), tolerance)
+        settings = self._settings
+        tolerance, widest = (
+            (settings.tail_tolerance, _WIDEST_STEP) if index else (settings.median_tolerance, _WIDEST_MEDIAN)
+        )
+        return self._compare(name, (3 + index, 2), self._won(name), tolerance, widest)
 
-    def _compare(self, name: str, which: tuple[int, int], evidence: float, tolerance: float) -> Comparison:
+    def _compare(
+        self, name: str, which: tuple[int, int], evidence: float, tolerance: float, widest: float = _WIDEST_STEP
+    ) -> Comparison:
         """The candidate's share may be so much larger that, at the next share, of all requests the tolerance is hit."""
         seen, of = (self._state.candidate[at] for at in which)
         stable_seen, stable_of = (self._state.stable[at] for at in which)
         usual = lower_bound(stable_seen, stable_of, _STABLE_ALPHA * self._settings.step_alpha)
-        accepted = usual + min(tolerance / self.next_share(), _WIDEST_STEP)
+        accepted = usual + min(tolerance / self.next_share(), widest)
         missing = self._missing(seen, of, accepted)
         return Comparison(name, seen, of, stable_seen, stable_of, evidence, accepted, missing)
 
