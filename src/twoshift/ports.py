@@ -436,10 +436,7 @@ class Blobs(Protocol):
         ...
 
     def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
-        """Put a file of any size below a folder, where `location` says after its last chunk; None: nowhere.
-
-        False, and no chunk was read, where a file needs its name first, as in a bucket.
-        """
+        """Put a file where `location` says after its last chunk, or nowhere; False, unread, where names come first."""
         ...
 
     def delete(self, location: str) -> None:
