@@ -161,18 +161,3 @@ def test_a_key_for_other_models_neither_sees_nor_changes_a_rollout(versions: Ver
         for what in ("pause", "resume", "promote", "rollback"):
             assert ask("other", "POST", f"/v1/rollouts/times/{what}", {})[0] == 403
         assert ask("mine", "POST", "/v1/rollouts/times/rollback", {})[0] == 200
-
-
-def test_on_ray_a_candidate_is_promoted_and_a_broken_one_is_rolled_back_without_an_error(versions: Versions) -> None:
-    pytest.importorskip("ray")
-    versions.push(4, fails=5)
-    with versions.serve("--engine", "ray", "--threads", "1") as server, Clients(server) as clients:
-        deploy(versions, server, "--canary", "40%")
-        until(lambda: "2" in clients.versions())
-        versions.run("rollouts", "promote", "times", "--on", server.address)
-        until_stage(server, "promoted")
-        until(lambda: all(asked(server).headers["x-twoshift-version"] == "2" for _ in range(20)))
-        deploy(versions, server, "--canary", "40%", model="times:3")  # after the first one's replicas have gone
-        assert until_stage(server, "rolled_back", "promoted")["stage"] == "rolled_back"
-        assert product(asked(server)) == 30.0
-    assert clients.failed == {}, clients.wrong

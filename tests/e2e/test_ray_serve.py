@@ -13,6 +13,7 @@ from programs import PROGRAM
 from ray_nodes import Nodes, own_cluster
 from servers import Server, until
 from test_replicas import SOURCE, embedded
+from versioned import Clients, Versions, asked, until_stage
 
 pytest.importorskip("ray.serve", reason="the ray extra is not installed")
 pytest.importorskip("sqlalchemy")
@@ -124,3 +125,24 @@ def sized_replicas() -> list[Path]:
         except OSError:
             continue
     return found
+
+
+def test_a_candidate_is_promoted_and_a_broken_one_is_rolled_back_without_an_error(
+    cluster: Nodes, tmp_path: Path
+) -> None:
+    cluster.add()
+    cluster.add()
+    versions = Versions(tmp_path / "versions")
+    for factor, fails in ((2, 0), (3, 0), (4, 5)):
+        versions.push(factor, fails=fails)
+    ray = ["--engine", "ray", "--address", cluster.address, "--threads", "1"]
+    with versions.serve(*ray) as server, Clients(server) as clients:
+        versions.run("deploy", "times:2", "--canary", "40%", "--on", server.address)
+        until(lambda: "2" in clients.versions())
+        versions.run("rollouts", "promote", "times", "--on", server.address)
+        until_stage(server, "promoted")
+        until(lambda: all(asked(server).headers["x-twoshift-version"] == "2" for _ in range(20)))
+        versions.run("deploy", "times:3", "--canary", "40%", "--on", server.address)
+        assert until_stage(server, "rolled_back", "promoted")["stage"] == "rolled_back"
+        assert asked(server).headers["x-twoshift-version"] == "2"
+    assert clients.failed == {}, clients.wrong

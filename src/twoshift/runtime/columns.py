@@ -127,7 +127,7 @@ def cast(array: NDArray[Any], dtype: np.dtype[Any], field: str) -> NDArray[Any]:
     if dtype.kind == "O" and array.dtype.kind != "O":
         raise bad_row(0, field, array[0], "a string")
     if array.dtype.kind == "O" and dtype.kind != "O":
-        row = max(0, _first(array, lambda value: not _is_number(value)))  # one word makes a file's column texts
+        row = max(0, _first(array.tolist(), lambda value: not _is_number(value)))  # one word makes a column texts
         raise bad_row(row, field, array[row], f"a number ({dtype})")
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(dtype)
