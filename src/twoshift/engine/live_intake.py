@@ -135,8 +135,11 @@ class LiveIntake:
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
         if not sure and (until_s := self._admit(items, now_s, since_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
-        for at, (item, sink) in enumerate(zip(items, sinks, strict=True), start):
-            waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
+        queued = [
+            LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant)
+            for at, sink, tokens in zip(range(start, stop), sinks, lengths[start:stop], strict=True)
+        ]
+        waiting.add_rows(items, queued, now_s)
         return [item.key for item in items]
 
 

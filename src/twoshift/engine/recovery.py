@@ -113,7 +113,7 @@ class Recovery:
                 return False
             item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
             sink = TriedPiece(piece, self._changed)
-            self._waiting.add_row(item, LiveRow(rows, piece.start, sink, now_s, math.inf, tokens))
+            self._waiting.add_rows([item], [LiveRow(rows, piece.start, sink, now_s, math.inf, tokens)], now_s)
         return True
 
     def _no_room(self, tokens: int) -> NoRoom:

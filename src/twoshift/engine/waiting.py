@@ -182,10 +182,11 @@ class Waiting:
         """One that the policy has not seen."""
         return next(self._keys)
 
-    def add_row(self, item: Item, row: LiveRow) -> None:
-        """A live row that was admitted."""
-        self._rows[item.key] = row
-        self._policy.submit(item, row.arrived_s)
+    def add_rows(self, items: Sequence[Item], rows: Sequence[LiveRow], now_s: float) -> None:
+        """The live rows of a request that was admitted."""
+        for item, row in zip(items, rows, strict=True):
+            self._rows[item.key] = row
+        self._policy.submit_together(items, now_s)
 
     def add_piece(self, piece: BlockPiece, now_s: float, alone: bool = False) -> None:
         """Rows of a block, new or come back; `alone` keeps them apart from everybody else."""

@@ -102,10 +102,11 @@ class Answering:
 
 def _launching(rows: Sequence[LiveRow]) -> None:
     """In the engine's thread, before it launches them."""
-    started = dict[AskingFront, list[int]]()
+    started, before = dict[AskingFront, list[int]](), None
     for row in rows:
         asked: AtFront | None = getattr(row.future, "asked", None)
-        if asked is not None:
+        if asked is not None and asked is not before:  # rows of one request lie side by side
             started.setdefault(asked.connection, []).append(asked.number)
+        before = asked
     for connection, numbers in started.items():
         connection.send(framed(Started(numbers)))

@@ -118,7 +118,7 @@ class FrontConnection(asyncio.Protocol):
             self._reply(
                 framed(
                     Refused(
-                        ask.id,
+                        [ask.id],
                         encode_error(TryLater("the queue is too long to answer by the deadline", min(wait_s, left_s))),
                     )
                 )
@@ -140,7 +140,7 @@ class FrontConnection(asyncio.Protocol):
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a request has failed on a replica")
             self.answering.refused(len(ask.rows), had_s, error)
-            reply = framed(Refused(ask.id, encode_error(error)))
+            reply = framed(Refused([ask.id], encode_error(error)))
         finally:
             visit.end()
             self._tasks.pop(ask.id, None)

@@ -180,15 +180,19 @@ class Link(asyncio.Protocol):
                 case Begun(request):
                     if (sequences := self._sequences.get(request)) is not None:
                         sequences.begun(message)
-                case Refused(request, error):
-                    if (asked := self._asked.get(request)) and not asked.reply.done():
-                        asked.reply.set_exception(decode_error(error))
-                    elif (sequences := self._sequences.get(request)) is not None:
-                        sequences.fail(decode_error(error))
+                case Refused(ids, error):
+                    for request in ids:
+                        self._refused(request, decode_error(error))
                 case Heartbeat():
                     self._heard(message)
                 case _:
                     assert_never(message)
+
+    def _refused(self, request: int, error: Exception) -> None:
+        if (asked := self._asked.get(request)) and not asked.reply.done():
+            asked.reply.set_exception(error)
+        elif (sequences := self._sequences.get(request)) is not None:
+            sequences.fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True

@@ -72,15 +72,17 @@ class PreparedRequests:
         base_s = 0.0 if self._answering.same_clock else began_s
         asked, start = list[_Submitted](), 0
         admitted = self._admitted(message.requests, frame_bytes, base_s, began_s)
+        looked_s = (time.monotonic() - began_s) / len(admitted)  # a refusal is not what an answer costs
         for each, work in zip(message.requests, admitted, strict=True):
             if work is not None:
                 asked.append(self._submitted(each, work, start, base_s, began_s))
             start += each.rows
         self._answering.offered_rows += start
         if asked:
+            submits_s = time.monotonic()
             self._submit(message, asked)
             now_s = time.monotonic()
-            self._policy.submitted(asked[0][0].work, (now_s - began_s) / len(asked), len(asked))
+            self._policy.submitted(asked[0][0].work, looked_s + (now_s - submits_s) / len(asked), len(asked))
             self._policy.worked(0.0, now_s)
             self._answering.changed()
 
@@ -93,14 +95,17 @@ class PreparedRequests:
         least_s = min([each.deadline_s - each.reserve_s for each in requests]) - began_s
         if policy.takes_all(size, count, least_s, now_s):
             return [policy.admitted(size, count)] * count
-        found = list[HostWork | None]()
+        found, refused, longest_s = list[HostWork | None](), list[PreparedAsk](), 0.0
         for each in requests:
             left_s = each.deadline_s - each.reserve_s - began_s
             wait_s = policy.wait_s(size, left_s, now_s)
             found.append(policy.admitted(size) if wait_s is None else None)
             if wait_s is not None:
-                error = TryLater("the queue is too long to answer by the deadline", min(wait_s, left_s))
-                self._refuse(each.id, each.rows, 0.0, error)
+                refused.append(each)
+                longest_s = max(longest_s, min(wait_s, left_s))
+        if refused:
+            error = TryLater("the queue is too long to answer by the deadline", longest_s)
+            self._refuse([each.id for each in refused], sum([each.rows for each in refused]), 0.0, error)
         return found
 
     def _submitted(self, asked: PreparedAsk, work: HostWork, start: int, base_s: float, now_s: float) -> _Submitted:
@@ -118,23 +123,26 @@ class PreparedRequests:
             refused = self._answering.completions.submit_together(self._intake, rows, admitted)
         except Exception as error:  # the engine is closed
             refused = [error] * len(admitted)
+        failed = dict[int, tuple[Exception, list[_PreparedRequest]]]()  # many are refused for the very same reason
         for (pending, _, _), error in zip(admitted, refused, strict=True):
             if error is None:
                 self._open[pending.number] = pending
             else:
-                self._fail(pending, error)
+                failed.setdefault(id(error), (error, []))[1].append(pending)
+        for error, alike in failed.values():
+            self._fail(alike, error)
 
     def over(self, pending: _PreparedRequest, late: Late | None) -> None:
         """It is answered, or its deadline has passed."""
         del self._open[pending.number]
         if late is not None:
-            self._fail(pending, late)
+            self._fail([pending], late)
             return
         try:
             self._answered.append((pending, results_of(pending)))
             self._schedule()
         except Exception as error:
-            self._fail(pending, error)
+            self._fail([pending], error)
 
     def forget(self, number: int) -> bool:
         """Nobody waits for it any more; whether it was here."""
@@ -152,15 +160,17 @@ class PreparedRequests:
         for number in [*self._open]:
             self.forget(number)
 
-    def _fail(self, pending: _PreparedRequest, error: Exception) -> None:
-        self._policy.ended(pending.work)
-        self._refuse(pending.number, len(pending.results), pending.had_s, error)
+    def _fail(self, alike: Sequence[_PreparedRequest], error: Exception) -> None:
+        for pending in alike:
+            self._policy.ended(pending.work)
+        rows = sum([len(pending.results) for pending in alike])
+        self._refuse([pending.number for pending in alike], rows, alike[0].had_s, error)
 
-    def _refuse(self, number: int, rows: int, had_s: float, error: Exception) -> None:
+    def _refuse(self, numbers: list[int], rows: int, had_s: float, error: Exception) -> None:
         if not isinstance(error, TwoshiftError):
             _logger.error("a request has failed on a replica", exc_info=error)
         self._answering.refused(rows, had_s, error)
-        self._frames.append(framed(Refused(number, encode_error(error))))
+        self._frames.append(framed(Refused(numbers, encode_error(error))))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -184,8 +194,8 @@ class PreparedRequests:
         try:
             self._frames.append(framed(_message(call, ended_s)))
         except Exception as error:  # an answer that no frame takes
-            for pending, _ in call:
-                self._refuse(pending.number, len(pending.results), pending.had_s, error)
+            rows = sum([len(results) for _, results in call])
+            self._refuse([pending.number for pending, _ in call], rows, call[0][0].had_s, error)
 
     def _account(self, answered: Sequence[_Answer], began_s: float) -> None:
         policy, now_s, rows, settled_s = self._policy, time.monotonic(), 0, began_s

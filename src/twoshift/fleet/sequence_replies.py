@@ -39,4 +39,4 @@ class SequenceReplies:
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a request has failed on a replica")
-            self._reply(Refused(asked.id, encode_error(error)))
+            self._reply(Refused([asked.id], encode_error(error)))

@@ -165,9 +165,9 @@ class Tokens(_Message, frozen=True):
 
 
 class Refused(_Message, frozen=True):
-    """A request that has no answer, or the error that ends its sequences."""
+    """Requests that have no answer, all for one reason, or the error that ends a request's sequences."""
 
-    id: int
+    ids: list[int]
     error: EncodedError
 
 

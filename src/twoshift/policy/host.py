@@ -60,17 +60,17 @@ class LinearCost:
             self._n, self._x, self._y = keep * self._n, keep * self._x, keep * self._y
             self._xx, self._xy = keep * self._xx, keep * self._xy
 
-    def observed(self, size: int, seconds: float) -> None:
-        """One request; a stall counts as the most that is believed of one."""
+    def observed(self, size: int, seconds: float, count: int = 1) -> None:
+        """One request, or each of as many alike; a stall counts as the most that is believed of one."""
         if self.seen >= _SURE:
             seconds = min(seconds, _STALL * self.seconds(size))
         self.seen += 1
-        keep = _FORGET
-        n = self._n = keep * self._n + 1.0
-        x = self._x = keep * self._x + size
-        y = self._y = keep * self._y + seconds
-        xx = self._xx = keep * self._xx + size * size
-        xy = self._xy = keep * self._xy + size * seconds
+        keep = _FORGET if count == 1 else _FORGET**count
+        n = self._n = keep * self._n + count
+        x = self._x = keep * self._x + count * size
+        y = self._y = keep * self._y + count * seconds
+        xx = self._xx = keep * self._xx + count * size * size
+        xy = self._xy = keep * self._xy + count * size * seconds
         spread = n * xx - x * x
         slope = (n * xy - x * y) / spread if spread > 1e-3 * x * x else 0.0
         if slope <= 0.0:
@@ -237,8 +237,7 @@ class HostPolicy:
     def submitted(self, work: HostWork, seconds: float, count: int = 1) -> None:
         """It is with the device, after so much work; or as many alike, after so much for each."""
         self._prepared(work, count)
-        if self._is_looked_at(self.before):
-            self.before.observed(work.size, seconds)
+        self._learn(self.before, work.size, seconds, count)
         self._accounted_s += count * seconds
 
     def prepared_late(self, size: int, seconds: float) -> None:
@@ -264,8 +263,7 @@ class HostPolicy:
 
         Or on each of as many that were written together, the longest such time after their results.
         """
-        if self._is_looked_at(self.after):
-            self.after.observed(size, seconds)
+        self._learn(self.after, size, seconds, count)
         self._accounted_s += count * seconds
         self.lag_s += (0.5 if lag_s > self.lag_s else 0.03) * (lag_s - self.lag_s)
         self._late_share *= _LATE_FADES if count == 1 else _LATE_FADES**count
@@ -280,9 +278,16 @@ class HostPolicy:
         self._late_share = min(_MOST_MARGIN, self._late_share_at(now_s) + _LATE_STEP)
         self._late_s = now_s
 
-    def _is_looked_at(self, cost: LinearCost) -> bool:
-        """Every one at first, then some: a look at each would cost more than it tells."""
-        return cost.weight < _MANY or self._answers % _SOME == 0
+    def _learn(self, cost: LinearCost, size: int, seconds: float, count: int) -> None:
+        """From every one at first, then from some: a look at each single one would cost more than it tells.
+
+        Each weighs as many requests as it stands for: many in one frame cost less than as many single ones, and under
+        load most requests come with many others.
+        """
+        if count > 1 or cost.weight < _MANY:
+            cost.observed(size, seconds, count)
+        elif self._answers % _SOME == 0:
+            cost.observed(size, seconds, _SOME)
 
     def _late_share_at(self, now_s: float) -> float:
         # By time, too: what refuses everybody has no answers to learn from

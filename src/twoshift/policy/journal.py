@@ -45,6 +45,10 @@ class RecordedLanes(LanePolicy):
         self.sink(["submit", now_s, *_item(item)])
         super().submit(item, now_s)
 
+    def submit_together(self, items: Sequence[Item], now_s: float) -> None:
+        for item in items:
+            self.submit(item, now_s)
+
     def submit_block(self, block: Block, now_s: float) -> None:
         runs = [[length, len(list(group))] for length, group in itertools.groupby(block.lengths)]
         flags = [block.owed, block.alone, block.owner, block.weight, block.signature]

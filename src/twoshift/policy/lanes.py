@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from twoshift.policy.background_queue import BackgroundQueue, Block, Slice
@@ -55,6 +56,10 @@ class LanePolicy:
     def submit(self, item: Item, now_s: float) -> None:
         """A live row arrived."""
         self.live.add(item, now_s)
+
+    def submit_together(self, items: Sequence[Item], now_s: float) -> None:
+        """The live rows of one request arrived."""
+        self.live.add_together(items, now_s)
 
     def submit_block(self, block: Block, now_s: float) -> None:
         """Background rows arrived."""

@@ -30,6 +30,10 @@ def _first(row: tuple[float, Item, float]) -> float:
     return row[0]
 
 
+def _deadline_s(entry: LiveEntry) -> float:
+    return entry[0]
+
+
 def _by_deadline(entry: LiveEntry) -> tuple[float, int]:
     return entry[:2]
 
@@ -98,9 +102,11 @@ class LiveQueue:
         self.squares += n * n
         if self._entries and deadline_s < self._entries[-1][0]:  # an equal one came before it
             bisect.insort(self._entries, entry, key=_by_deadline)
-            self.reprice()
-            return
-        self._entries.append(entry)
+            if self._coming is None:
+                self.reprice()
+                return
+        else:
+            self._entries.append(entry)
         if (coming := self._coming) is not None:
             self._arrive(coming, item)
             return
@@ -114,6 +120,33 @@ class LiveQueue:
         self._plan.append(joined.call)
         self._has_whole |= self._cutter.whole_s is not None and joined.call.is_whole
         self._plan_s = joined.before_s + joined.call.share_s
+
+    def add_together(self, items: Sequence[Item], now_s: float) -> None:
+        """As `add` for each: rows of one request, which have one deadline and one signature."""
+        coming = self._coming
+        if len(items) < 2 or not self._is_behind_all(items[0]) or (coming is not None and coming.items is not items):
+            for item in items:
+                self.add(item, now_s)
+            return
+        if clash := [item.key for item in items if item.key in self._where]:
+            raise InvalidInput("key", clash[0], "a key that no queued row has")
+        self._mixed = False
+        arrivals, (_, deadline_s, _, self._signature) = self._arrivals, items[0]
+        entries = [(deadline_s, next(arrivals), item, now_s) for item in items]
+        self._where.update([(entry[2].key, entry[:2]) for entry in entries])
+        self._entries += entries
+        self.tokens += sum([item.tokens for item in items])
+        self.squares += sum([item.tokens * item.tokens for item in items])
+        self.reprice()
+        if coming is not None:
+            self._keep(coming.plan)
+
+    def _is_behind_all(self, item: Item) -> bool:
+        """Whether nobody waits that has more time, or is of another signature."""
+        if not self._entries:
+            return True
+        is_alike = item.signature == self._signature and not self._mixed
+        return is_alike and item.deadline_s >= self._entries[-1][0]
 
     def _arrive(self, coming: _Coming, item: Item) -> None:
         """One of the rows that a plan was made with; with the last of them it is the plan."""
@@ -243,6 +276,11 @@ class LiveQueue:
     def plan_with(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The plan if these rows joined: what admission asks. Nothing is queued."""
         last_s = self._entries[-1][0] if self._entries else -math.inf
+        if items[0].deadline_s < last_s and not self._mixed and all(each.signature == self._signature for each in items):
+            coming = [(item.deadline_s, 0, item, now_s) for item in items]
+            calls = self._cutter.cut_alike(sorted([*self._entries, *coming], key=_deadline_s))  # behind their equals
+            self._coming = _Coming(items, calls)
+            return calls
         rows = sorted(((item.deadline_s, item, now_s) for item in items), key=_first)
         if rows[0][0] >= last_s:
             calls = self.plan().copy()

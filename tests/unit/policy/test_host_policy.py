@@ -238,3 +238,15 @@ def test_short_sleeps_are_no_work() -> None:
         made.replied(100, 2.5e-5, 0.0, now_s)
         now_s += 1e-4  # it has nothing to do
     assert made.pace == pytest.approx(1.0, abs=0.05)
+
+
+def test_an_observation_weighs_as_many_requests_as_it_stands_for() -> None:
+    """Single requests cost several times what each of many in a frame costs; most come in frames."""
+    made, now_s = HostPolicy(), 0.0
+    for _ in range(200):
+        for count, each_s in ((1, 80e-6), (60, 10e-6)):
+            made.submitted(made.admitted(100, count), each_s, count)
+            made.replied(100, each_s, 0.0, (now_s := now_s + 0.002), count)
+    whole_s = (80e-6 + 60 * 10e-6) / 61
+    assert made.before.mean_s == pytest.approx(whole_s, rel=0.2)
+    assert made.after.mean_s == pytest.approx(whole_s, rel=0.2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +66,31 @@ def test_the_plan_is_what_row_after_row_makes(
         queue.add(item, 0.0)
     one_by_one = queue.cut(sorted(items, key=lambda item: (item.deadline_s, item.key)), 0.0)
     assert [*queue.plan()] == [*one_by_one]
+
+
+@given(
+    queues(),
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 1), st.lists(st.integers(1, 60), min_size=1, max_size=6)),
+        max_size=12,
+    ),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_requests_of_many_rows_make_the_plan_that_their_rows_would_make(
+    made: tuple[LiveQueue, CallCost], requests: list[tuple[int, int, list[int]]], asked: list[bool]
+) -> None:
+    queue, _ = made
+    items, keys = list[Item](), itertools.count()
+    for is_asked, (deadline_s, signature, tokens) in zip(asked, requests, strict=False):
+        rows = [Item(next(keys), deadline_s / 4, n, signature) for n in tokens]
+        items += rows
+        planned = [*queue.plan_with(rows, 0.0)] if is_asked else None
+        queue.add_together(rows, 0.0)
+        assert planned is None or planned == [*queue.plan()]
+    one_by_one = queue.cut(sorted(items, key=lambda item: (item.deadline_s, item.key)), 0.0)
+    assert [*queue.plan()] == [*one_by_one]
+    size = CallSize.of(item.tokens for item in items)
+    assert (len(queue), queue.tokens, queue.squares) == (size.rows, size.tokens, size.squares)
 
 
 @given(queues(), lengths, st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=40, max_size=40))
