@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twoshift.engine.llm import FinishedSequence
@@ -16,6 +16,7 @@ from twoshift.fleet.frames import framed
 from twoshift.fleet.load_board import LoadBoard
 from twoshift.fleet.wire import Heartbeat, LlmBeat, Started
 from twoshift.policy.cost import CallCost
+from twoshift.policy.host import TURN_S, FrameCost
 from twoshift.serve.completions import Completions
 from twoshift.serve.host import Host
 from twoshift.serve.llm.model import ServedLlm
@@ -54,8 +55,11 @@ class Answering:
     def __init__(self, model: ServedModel | ServedLlm, same_clock: bool = True, board: LoadBoard | None = None) -> None:
         self.model, self.same_clock = model, same_clock
         self.offered_rows = self.refused_rows = 0
-        self.host = Host()
+        on_gpu = isinstance(model, ServedModel) and model.engine.runtime.info.live_stream
+        self.host = Host(TURN_S if on_gpu else 0.0)  # a model on the CPU has the loop's cores, too
         self.completions = Completions(self.host)
+        self.asking, self.replying = FrameCost(), FrameCost()  # of all fronts
+        self._unsent: list[Callable[[], None]] = []  # who has replies in this turn of the loop
         self._loop, self._board, self._is_changed = asyncio.get_running_loop(), board, False
         self._finished: deque[FinishedSequence] = deque(maxlen=_MANY)
         model.start(self.completions)
@@ -63,6 +67,19 @@ class Answering:
             model.engine.on_finished = self._finished.append  # the front has the histograms
         else:
             model.engine.on_launch = _launching
+
+    def send_replies(self) -> None:
+        """What is answered by now goes out before anything else is done: it must not wait behind new requests."""
+        self.completions.deliver()
+        unsent, self._unsent = self._unsent, []
+        for send in unsent:
+            send()
+
+    def has_replies(self, send: Callable[[], None]) -> None:
+        """In this turn of the loop, or before the next frame is looked at."""
+        if not self._unsent:
+            self._loop.call_soon(self.send_replies)
+        self._unsent.append(send)
 
     def refused(self, rows: int, had_s: float, error: BaseException) -> None:
         """A request of so many rows, which had so much time, ends without an answer."""

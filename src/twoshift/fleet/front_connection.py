@@ -61,6 +61,7 @@ class FrontConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.answering.host.woke()
+        self.answering.send_replies()
         for frame in self._frames.feed(data):
             message = to_replica(frame)
             match message:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -60,7 +59,7 @@ class PreparedRequests:
         self._preparer = runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
         self._answering, self._model, self.front = answering, model, front
         self._intake = model.engine.live
-        self._loop, self._policy = asyncio.get_running_loop(), answering.host.policy
+        self._policy = answering.host.policy
         self._open: dict[int, _PreparedRequest] = {}  # by their front's numbers
         self._answered: list[_Answer] = []  # in this turn of the loop
         self._frames: list[bytes] = []  # the other replies of this turn
@@ -81,9 +80,12 @@ class PreparedRequests:
         if asked:
             submits_s = time.monotonic()
             self._submit(message, asked)
-            now_s = time.monotonic()
-            self._policy.submitted(asked[0][0].work, looked_s + (now_s - submits_s) / len(asked), len(asked))
-            self._policy.worked(0.0, now_s)
+            now_s, count, cost = time.monotonic(), len(asked), self._answering.asking
+            took_s = count * looked_s + now_s - submits_s
+            cost.observed(count, took_s)
+            each_s = min(cost.request_s, took_s / count)
+            self._policy.submitted(asked[0][0].work, each_s, count)
+            self._policy.worked(took_s - count * each_s, now_s)
             self._answering.changed()
 
     def _admitted(
@@ -176,7 +178,7 @@ class PreparedRequests:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._answering.has_replies(self._flush)
 
     def _flush(self) -> None:
         """All replies of this turn of the loop, in one write."""
@@ -203,11 +205,12 @@ class PreparedRequests:
             rows += len(results)
             settled_s = min(settled_s, pending.settled_s)
             policy.ended(pending.work)
-        count = len(answered)
-        elsewhere_s = rows * self._model.engine.host_time.row_s
-        size = answered[0][0].work.size
-        policy.replied(size, (now_s - began_s + elsewhere_s) / count, now_s - settled_s, now_s, count)
-        policy.worked(0.0, now_s)
+        count, took_s, cost = len(answered), now_s - began_s, self._answering.replying
+        cost.observed(count, took_s)
+        each_s = min(cost.request_s, took_s / count)
+        elsewhere_s = rows * self._model.engine.host_time.row_s / count
+        policy.replied(answered[0][0].work.size, each_s + elsewhere_s, now_s - settled_s, now_s, count)
+        policy.worked(took_s - count * each_s, now_s)
         self._model.answered_prepared(count, rows)
 
 

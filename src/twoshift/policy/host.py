@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
+__all__ = ["TURN_S", "FrameCost", "HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
 
 _FORGET = 1 - 1 / 256  # what an observation weighs after the next one
 _STALL = 8.0  # times what was predicted: what took longer was not this request's work
@@ -21,6 +21,7 @@ _SURE = 16  # observations, after which a stall is told from a cost
 _HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
 _NAP_S, _IDLE_S = 5e-5, 2e-4  # between two turns of the loop: it has slept; and who woke it has not waited
+TURN_S = 1.5e-5  # that a turn of a loop takes which has a core: what is between two is sleep
 _LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 1.0  # with each answer; and with time
 _REFUSAL_SHARE, _REFUSALS = 0.05, 2.5  # of the host; and for each answer
 _HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
@@ -47,6 +48,11 @@ class LinearCost:
     def mean_s(self) -> float:
         """Of a request, of late."""
         return self._y / self._n if self._n else self.base_s
+
+    @property
+    def mean_size(self) -> float:
+        """Of a request, of late."""
+        return self._x / self._n if self._n else 0.0
 
     @property
     def weight(self) -> float:
@@ -79,6 +85,27 @@ class LinearCost:
             self.base_s, self.per_byte_s = 0.0, y / x
         else:
             self.base_s, self.per_byte_s = (y - slope * x) / n, slope
+
+
+class FrameCost:
+    """Seconds of a frame of so many requests: what each of them adds, beside what comes with any frame.
+
+    Few requests make small frames, in which each seems to cost several times what it would cost among many. Who
+    predicts by that turns requests away, frames stay small, and the host is half idle.
+    """
+
+    __slots__ = ("_line",)
+
+    def __init__(self) -> None:
+        self._line = LinearCost()
+
+    @property
+    def request_s(self) -> float:
+        """What one more request adds; its part of the whole, where frames have not differed enough to tell."""
+        return self._line.per_byte_s or self._line.mean_s / max(1.0, self._line.mean_size)
+
+    def observed(self, count: int, seconds: float) -> None:
+        self._line.observed(count, seconds)
 
 
 class RetryCalendar:
@@ -116,7 +143,12 @@ class HostPolicy:
     What it has to do is the sum over all that were admitted and have no reply.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn_s: float = 0.0) -> None:
+        """`turn_s`: of a loop whose turns are short, and are told from sleep by that. Where others have its core, too,
+        a long one may be work.
+        """
+        self._nap_s = turn_s or _NAP_S
+        self._turn_takes_s = turn_s
         self.before, self.after, self.refusal = LinearCost(), LinearCost(), LinearCost(4e-5)
         self.calendar = RetryCalendar()
         self.lag_s = 0.0  # from a result to its reply: about the longest of late
@@ -145,9 +177,9 @@ class HostPolicy:
     def woke(self, now_s: float) -> bool:
         """The loop begins to work; whether it has slept before, for so long that nobody can have waited."""
         slept_s = now_s - self._worked_s
-        if slept_s <= _NAP_S:
+        if slept_s <= self._nap_s:
             return False
-        self._slept_s += min(slept_s, now_s - self._counted_s)
+        self._slept_s += min(slept_s - self._turn_takes_s, now_s - self._counted_s)
         self._worked_s = now_s
         return slept_s > _IDLE_S
 

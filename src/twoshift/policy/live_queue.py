@@ -276,7 +276,8 @@ class LiveQueue:
     def plan_with(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The plan if these rows joined: what admission asks. Nothing is queued."""
         last_s = self._entries[-1][0] if self._entries else -math.inf
-        if items[0].deadline_s < last_s and not self._mixed and all(each.signature == self._signature for each in items):
+        is_alike = not self._mixed and all(item.signature == self._signature for item in items)
+        if is_alike and items[0].deadline_s < last_s:
             coming = [(item.deadline_s, 0, item, now_s) for item in items]
             calls = self._cutter.cut_alike(sorted([*self._entries, *coming], key=_deadline_s))  # behind their equals
             self._coming = _Coming(items, calls)

@@ -151,7 +151,7 @@ class Completions:
         self._settled.append(pending)
         if not self._woken:
             self._woken, self._woken_s = True, time.monotonic()
-            self._loop.call_soon_threadsafe(self._deliver)
+            self._loop.call_soon_threadsafe(self.deliver)
 
     def forget(self, pending: Pending) -> None:
         """It is answered, or nobody waits for it."""
@@ -174,8 +174,11 @@ class Completions:
             intake.wake()
         self._waiting.clear()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Results that are there by now go to who waits for them; on the loop."""
         woken_s, self._woken = self._woken_s, False  # before the look: who comes after it wakes us again
+        if not self._settled:
+            return
         if self._host is not None:
             self._host.woke()
         settled = self._settled

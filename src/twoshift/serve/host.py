@@ -110,8 +110,9 @@ class HostFacts:
 class Host:
     """One loop."""
 
-    def __init__(self) -> None:
-        self.policy = HostPolicy()
+    def __init__(self, turn_s: float = 0.0) -> None:
+        """`turn_s` as `HostPolicy` has it."""
+        self.policy = HostPolicy(turn_s)
         self._reading, self._since_s = False, 0.0  # in this turn of the loop; what that may have waited since
 
     @property

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from twoshift.fleet.load_board import LoadReading
 from twoshift.fleet.wire import PreparedAsk, asking_prepared
 from twoshift.serve.model import Answer
 from twoshift.types import Lane
-from waiting import until_async
+from waiting import WAIT_S, until_async
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -319,5 +320,34 @@ def test_every_request_has_one_end(asked: list[tuple[int, str, int, float, bool,
                     assert sums(outcome) == [total(text)] * rows
             assert all(front.link.outstanding == 0 for front in fronts)
             await until_async(lambda: replica.inside == 0 and waiting(replica) == 0)
+
+    run(test)
+
+
+def test_answers_that_are_there_go_out_before_a_new_request_is_looked_at() -> None:
+    async def test() -> None:
+        async with one_replica(0) as (replica, _):
+            front, connection = await replica.front()
+            completions, inside = replica.answering.completions, list[int]()
+            submit = completions.submit_together
+
+            def looked(*given: Any) -> Any:
+                inside.append(replica.inside)
+                return submit(*given)
+
+            settled, has_settled = completions.settled, threading.Event()
+            completions.submit_together = looked
+            completions.settled = lambda pending: (settled(pending), has_settled.set())
+            replica.runtime.gate.clear()
+            first = asyncio.ensure_future(front.ask("ab"))
+            await on_device(replica)
+            replica.runtime.gate.set()
+            assert has_settled.wait(WAIT_S)  # the loop does not turn meanwhile
+            now_s = time.monotonic()
+            ask = PreparedAsk(99, 1, now_s + 5.0, now_s, "", 0.0)
+            connection.data_received(asking_prepared([ask], [Letters().prepare(["cd"])], Letters()))
+            assert inside == [1, 1]  # each of them alone
+            assert sums(await first) == [total("ab")]
+            front.close()
 
     run(test)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.body_guess import BodyGuess
-from twoshift.policy.host import HostPolicy, HostWork, LinearCost, RetryCalendar
+from twoshift.policy.host import FrameCost, HostPolicy, HostWork, LinearCost, RetryCalendar
 
 BEFORE_S, AFTER_S = 0.001, 0.002
 
@@ -250,3 +250,18 @@ def test_an_observation_weighs_as_many_requests_as_it_stands_for() -> None:
     whole_s = (80e-6 + 60 * 10e-6) / 61
     assert made.before.mean_s == pytest.approx(whole_s, rel=0.2)
     assert made.after.mean_s == pytest.approx(whole_s, rel=0.2)
+
+
+@given(st.floats(1e-5, 1e-3), st.floats(1e-6, 1e-4), st.lists(st.integers(1, 64), min_size=20, max_size=60))
+def test_what_a_request_adds_to_a_frame_is_told_from_what_comes_with_any_frame(
+    frame_s: float, each_s: float, counts: list[int]
+) -> None:
+    cost = FrameCost()
+    for count in counts:
+        cost.observed(count, frame_s + count * each_s)
+    if len(set(counts)) == 1:
+        assert cost.request_s == pytest.approx(frame_s / counts[0] + each_s, rel=1e-6)
+    elif max(counts) > 2 * min(counts):
+        assert cost.request_s == pytest.approx(each_s, rel=1e-3)
+    else:
+        assert cost.request_s <= (frame_s + each_s) * (1 + 1e-6)
