@@ -100,7 +100,7 @@ class RunningJob:
         if self._error is not None:
             raise self._error
         assert self._result is not None  # noqa: S101 - the thread leaves one of both
-        if self._result.ending in ("too many errors", "dead shards"):
+        if self._result.ending in ("too many errors", "dead shards", "low recall"):
             raise Broken(_why(self._result, self.output))
         return self._result
 
@@ -127,5 +127,7 @@ def _why(result: JobResult, output: str) -> str:
     if result.dead:
         shard, what = next(iter(result.dead.items()))
         return f"{len(result.dead):,} shards in {output} failed; shard {shard}: {what}"
+    if result.summary is not None:  # all is there but an index that is good enough
+        return f"{output}: {result.summary.reason}"
     last = result.last
     return f"too many rows failed in {output}: {last.errors:,} of {last.committed_rows:,}; see the column `error`"

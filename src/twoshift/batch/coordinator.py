@@ -61,6 +61,7 @@ class Ending(enum.StrEnum):
     STOPPED = "stopped"  # by a signal; the same command goes on
     TOO_MANY_ERRORS = "too many errors"
     DEAD_SHARDS = "dead shards"  # the others are committed
+    LOW_RECALL = "low recall"  # of the index, which is not searched; every row is committed
 
 
 class Coordinator:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from twoshift.batch.against import AgainstReport
+from twoshift.batch.index_report import IndexReport
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import Listing, list_output
 from twoshift.batch.part_stats import PartStats
@@ -59,22 +60,30 @@ def read_summary(output: Blobs, folder: str) -> Summary | None:
 
 
 def finish(
-    output: Blobs, plan: Plan, known: Iterable[PartStats], runs: list[RunRecord], parity: ParityReport | None
+    output: Blobs,
+    plan: Plan,
+    known: Iterable[PartStats],
+    runs: list[RunRecord],
+    parity: ParityReport | None,
+    indexed: Callable[[], IndexReport | None] = lambda: None,
 ) -> Summary | None:
     """Write everything that a finished job has; raises Broken where a part is missing or damaged.
 
-    Nothing, and None, where more rows have failed than may: the parts are the truth about that.
+    Nothing, and None, where more rows have failed than may: the parts are the truth about that. `indexed` commits the
+    job's index, of parts that are whole; where that is not good enough, all but the word of success is written.
     """
     listing = list_output(output, plan.settings.output)
     stats = _all_stats(output, plan, known, listing)
     summary, budget = Summary.of(plan, stats, runs, parity), plan.settings.error_budget
     if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
         return None
-    folder = f"{plan.settings.output.rstrip('/')}/_twoshift"
-    manifest = _manifest(plan, stats, listing)
+    index, folder = indexed(), f"{plan.settings.output.rstrip('/')}/_twoshift"
+    summary = summary.with_index(index)
+    manifest = _manifest(plan, stats, listing) | ({} if index is None else {"index": index})
     output.write(f"{folder}/manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     _write_report(output, plan, summary, stats)
-    output.create(f"{plan.settings.output.rstrip('/')}/_SUCCESS", b"")
+    if index is None or index.switched:
+        output.create(f"{plan.settings.output.rstrip('/')}/_SUCCESS", b"")
     return summary
 
 
@@ -163,13 +172,7 @@ def _manifest(plan: Plan, stats: list[PartStats], listing: Listing) -> dict[str,
         "errors": sum(each.errors for each in stats),
         "parts": [
             {"name": name, "rows": each.rows, "errors": each.errors, "bytes": listing.sizes.get(name)}
-            | ({"sha256": sha256} if (sha256 := _checksum(listing, name)) else {})
+            | ({"sha256": sha256} if (sha256 := listing.checksum(name)) else {})
             for name, each in named
         ],
     }
-
-
-def _checksum(listing: Listing, name: str) -> str | None:
-    """None where it has none, or where two workers wrote the part and nobody has looked whose it is."""
-    fitting = [seal for seal in listing.seals_of(name) if seal.size_bytes == listing.sizes.get(name)]
-    return fitting[0].sha256 if len(fitting) == 1 else None

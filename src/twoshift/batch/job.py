@@ -17,6 +17,8 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
+from twoshift.batch.index_job import JobIndex, check_before_loading, index_for
+from twoshift.batch.index_report import IndexReport
 from twoshift.batch.inputs import InputFile, fingerprint, fingerprinted, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.kinds.kind import FirstLook, SampleOf
@@ -96,6 +98,8 @@ class Job:
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
         self._why = ""  # it was asked to stop
+        self._index: JobIndex | None = None
+        self.tell: Callable[[str], None] = lambda _: None  # what it does after the last shard
         self.model: PlannedModel | None = None  # once it is loaded
 
     def run(
@@ -140,6 +144,7 @@ class Job:
         is_queried = self.settings.query is not None and existing is None
         files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
         looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
+        check_before_loading(self.settings, looked)
         began_s = time.monotonic()
         loading()
         muster = self._muster
@@ -250,13 +255,16 @@ class Job:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
             # A retry's class may be mended, and an adapter may lie elsewhere
             running = msgspec.structs.replace(existing.model, checksum=model.checksum, adapters=model.adapters)
-            return msgspec.structs.replace(existing, settings=self.settings, model=running)
+            plan = msgspec.structs.replace(existing, settings=self.settings, model=running)
+            self._index = index_for(plan, self._blobs_for)
+            return plan
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
             plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
             plan = msgspec.structs.replace(plan, sources=fingerprinted(sources, self._blobs_for))
+        self._index = index_for(plan, self._blobs_for)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput(
                 "output", self.settings.output, "another output folder: another job has just started in this one"
@@ -310,7 +318,7 @@ class Job:
         self._last = coordinator.snapshot()
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
-            if summary is not None:
+            if summary is not None and (self._index is None or self._index.is_done):
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
         self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
         try:
@@ -358,10 +366,16 @@ class Job:
         summary = None
         if ending is Ending.DONE:
             runs = read_runs(self._output, self.settings.output)
-            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt)
-            ending = Ending.TOO_MANY_ERRORS if summary is None else ending
+            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt, self._indexed)
+            ending = Ending.TOO_MANY_ERRORS if summary is None else Ending(summary.state)
         dead = {shard: f"{_described(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
+
+    def _indexed(self) -> IndexReport | None:
+        if self._index is None:
+            return None
+        self._pool.close(_CLOSE_S)  # the cores and the memory are the index's now
+        return self._index.commit(self.tell)
 
     @contextlib.contextmanager
     def _recorded(self, coordinator: Coordinator) -> Iterator[Callable[[], None]]:

@@ -222,6 +222,11 @@ def move_after(result: JobResult) -> tuple[JobMove, str]:
                 JobMove.FAIL,
                 f"{failed:,} rows failed, more than max_errors allows; committed parts are kept",
             )
+        case Ending.LOW_RECALL:
+            return (
+                JobMove.FAIL,
+                "the recall of the index is too low" if result.summary is None else result.summary.reason,
+            )
         case Ending.DEAD_SHARDS:
             dead = (f"shard {shard} failed: {why}" for shard, why in result.dead.items())
             return JobMove.FAIL, next(dead, "; ".join(result.failures) or "shards of the job failed")

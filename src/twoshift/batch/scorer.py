@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from twoshift.batch.index_pieces import drop_piece, piece_writer, publish_piece
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.part_file import Seal
 from twoshift.batch.part_records import write_record
@@ -58,9 +59,12 @@ class ShardScorer:
         try:
             stats, seal = self._write(shard, staged, stop, was_read, began_s)
             write_record(output, location, seal, stats)
-            return stats, output.publish(staged, location)
+            if published := output.publish(staged, location):
+                publish_piece(output, self._plan, shard, staged, seal)
+            return stats, published
         finally:
             staged.unlink(missing_ok=True)
+            drop_piece(staged)
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""
@@ -74,7 +78,8 @@ class ShardScorer:
         self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
         began_s: float,
     ) -> tuple[PartStats, Seal]:  # fmt: skip
-        writer = SINKS[self._plan.settings.output_format].open(staged, self._plan.schema)
+        part = SINKS[self._plan.settings.output_format].open(staged, self._plan.schema)
+        writer = piece_writer(self._plan, staged, part)
         tally, begun = (
             Tally(),
             deque[Future[BegunWindow]](),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from twoshift.batch.error_budget import ErrorBudget
+from twoshift.batch.index_settings import IndexKey, IndexMetric, IndexName, IndexRecall, check_index
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.batch.setting_values import (
     AMOUNTS,
@@ -142,6 +143,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, ROWS,
         setting("Input format, if the suffix of the file name does not show it.", INPUT_FORMAT)] = None
     output_format: Annotated[str, ROWS, setting("Output format.", OUTPUT_FORMAT)] = "parquet"
+    index: Annotated[IndexName, HERE] = None
+    index_metric: Annotated[IndexMetric, HERE] = "cos"
+    index_key: Annotated[IndexKey, HERE] = None
+    index_recall: Annotated[IndexRecall, HERE] = 0.95
     workers: Annotated[
         int | Literal["auto"], HERE,
         setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs.",
@@ -274,6 +279,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             )
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
+        check_index(self)
         _ = self.error_budget
 
     def _check_workers(self) -> None:
@@ -368,7 +374,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             for name in ("prompt", "adapter"):
                 value = getattr(self, name)
                 _require(value is None, name, value, f"no value: {self.model} is not a language model")
-            _require(self.prompt is None, "prompt", self.prompt, f"no value: {self.model} is not a language model")
             check_no_llm(self, self.model)
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""

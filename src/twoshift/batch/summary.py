@@ -14,6 +14,7 @@ from twoshift import report
 from twoshift._version import __version__
 from twoshift.batch.against import AgainstReport
 from twoshift.batch.impact import LiveImpact, Percentiles
+from twoshift.batch.index_report import IndexReport, index_words
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import FailedRow, PartStats
 from twoshift.batch.plan import Plan
@@ -84,6 +85,7 @@ class Summary(msgspec.Struct, frozen=True):
     split: int = 0  # texts that were divided because they are longer than the model takes
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     against: AgainstReport | None = None  # how far its answers are from another model's
+    index: IndexReport | None = None  # of its vectors
 
     @classmethod
     def so_far(
@@ -171,6 +173,13 @@ class Summary(msgspec.Struct, frozen=True):
             predicted_s=done * plan.seconds_per_row * elapsed_s / worker_s if worker_s else None,
             failed_rows=tuple(row for each in stats for row in each.failed)[:_FAILED_ROWS],
         )
+
+    def with_index(self, index: IndexReport | None) -> Summary:
+        """The same with what became of its index: without a good one it is not done."""
+        if index is None or index.switched:
+            return msgspec.structs.replace(self, index=index)
+        reason = f"recall@10 of the index is {index.recall:.4f}, below {index.required:g}: it was not switched to"
+        return msgspec.structs.replace(self, index=index, state="low recall", reason=reason, shards_done=self.shards)
 
     @property
     def output_tokens_per_s(self) -> float:
@@ -276,6 +285,7 @@ def _words(summary: Summary) -> list[str]:
         over = f"{quality.measure}, {counted(quality.rows, 'row')}; at least {quality.at_least:g} was required"
         words.append(f"Quality in {summary.precision}, measured before the start: {quality.figure:.4f} ({over}).")
     words += [] if summary.against is None else against_words(summary.against)
+    words += [] if summary.index is None else index_words(summary.index, summary.rows_per_s)
     if summary.out_of_memory:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")

@@ -148,7 +148,8 @@ class ShardWorker:
         if plan is None:
             raise Broken(f"{told.output} contains no plan.json")
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
-        settings = msgspec.structs.replace(plan.settings, output=told.output, adapter=self._settings.adapter)
+        mine = {name: getattr(self._settings, name) for name in ("adapter", "index", "index_key")}
+        settings = msgspec.structs.replace(plan.settings, output=told.output, **mine)
         plan = msgspec.structs.replace(plan, settings=settings).with_files(told.files)
         check_same_weights(self._name, self._loaded().info, self._settings.used_adapters, told.checksum)
         self._engine = self._loaded().begin(told.seconds_per_row)

@@ -82,6 +82,14 @@ class JobProgress:
         elif time.monotonic() >= self._due_s:
             self._write_line(now)
 
+    def finishing(self, what: str) -> None:
+        """After the last shard: an index is built."""
+        if self._bar is not None:
+            self._describe(what)
+        elif time.monotonic() >= self._due_s:
+            note(what)
+            self._due_s = time.monotonic() + _LINE_EVERY_S
+
     def ended(self, last: JobSnapshot) -> None:
         """The last moment: a log ends with a line at 100 %, however long ago the one before was."""
         if self._bar is None and last.share >= 1 and last.rows:

@@ -94,6 +94,7 @@ def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobRes
         _signals(job),
         JobProgress(settings) as progress,
     ):  # Ray says there what it does about lost workers
+        job.tell = progress.finishing
         result = job.run(progress.found, progress.draw, progress.loading, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
     return result
@@ -190,6 +191,7 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
         "quality": whole and whole.quality and msgspec.to_builtins(whole.quality),
         "parity": whole and whole.parity and whole.parity.to_dict(),
         "against": whole and whole.against and msgspec.to_builtins(whole.against),
+        "index": whole and whole.index and msgspec.to_builtins(whole.index),
         "dead_shards": result.dead,
         "failures": result.failures,
     }
@@ -225,12 +227,15 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield from _error_lines(settings, last)
         case "dead shards":
             yield from _dead_lines(result)
+        case "low recall":
+            yield from _recall_lines(settings, result)
     yield from (f"{count} x {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS])
     if result.summary is None and last.shards:
         yield f"Report so far: {_report(settings)}"
 
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
+    from twoshift.batch.index_report import index_words
     from twoshift.batch.summary import against_words, dollars, parity_words, token_price_words
     from twoshift.units import counted
 
@@ -248,11 +253,22 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield from parity_words(whole.parity)
         if whole.against is not None:
             yield from against_words(whole.against)
+        if whole.index is not None:
+            yield from index_words(whole.index, whole.rows_per_s)
     checked = f"only file sizes were compared; `twoshift verify {shlex.quote(settings.output)}` compares checksums"
     yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
     made = _made_window(settings, result)
     if made is not None:
         yield f"The window of {settings.window} was {'met' if made else 'missed'}."
+    yield f"Report: {_report(settings)}"
+
+
+def _recall_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
+    from twoshift.batch.index_report import index_words
+
+    if result.summary is not None and result.summary.index is not None:
+        yield from index_words(result.summary.index, result.summary.rows_per_s)
+    yield "Every part is committed. To use the index as it is, run the same command with a lower --index-recall."
     yield f"Report: {_report(settings)}"
 
 

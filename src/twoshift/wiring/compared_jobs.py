@@ -13,6 +13,7 @@ from twoshift.batch.against import AgainstReport, against_folder, compared, read
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.finish import add_to_report
 from twoshift.batch.folder import is_below
+from twoshift.batch.index_settings import INDEX_SETTINGS
 from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, JobResult, Resumed
 from twoshift.batch.plan import Plan, read_plan
@@ -39,6 +40,15 @@ class ComparedJob:
         """`open_stable` makes the second job, once the first is done; `place` is where both run, for the registry."""
         self.settings, self._job, self._open, self._place = candidate.settings, candidate, open_stable, place
         self._stop: tuple[bool, str] | None = None
+
+    @property
+    def tell(self) -> Callable[[str], None]:
+        """As of a job: what it does after the last shard."""
+        return self._job.tell
+
+    @tell.setter
+    def tell(self, tell: Callable[[str], None]) -> None:
+        self._job.tell = tell
 
     def run(
         self,
@@ -84,7 +94,7 @@ class ComparedJob:
         changed: dict[str, Any] = {
             "model": settings.against, "against": None, "output": against_folder(settings.output),
             "output_format": "parquet", "keep": (settings.text,) if settings.pair and settings.text else (),
-            "window": None,
+            "window": None, "index": None, **INDEX_SETTINGS,
         }  # fmt: skip
         if settings.query is not None:  # its result is what both read
             changed |= {"query": None, "inputs": (query_location(settings.output),), "input_format": "parquet"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +20,7 @@ from twoshift.batch.result_columns import ERROR, is_vector
 
 __all__ = ["JsonLinesSink"]
 
+_READ_ROWS = 4096
 _NOT_FINITE = "is NaN or infinite, which JSON cannot represent: use --output-format parquet"
 
 
@@ -48,6 +51,11 @@ class JsonLinesSink:
         """By column."""
         lines = [msgspec.json.decode(line) for line, _ in zip(file, range(rows), strict=False)]
         return {name: [line.get(name) for line in lines] for name in schema.names}
+
+    def batches(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """In order."""
+        while lines := [msgspec.json.decode(line) for line in itertools.islice(file, _READ_ROWS)]:
+            yield pa.RecordBatch.from_pylist(lines, schema)
 
 
 class _JsonPart:

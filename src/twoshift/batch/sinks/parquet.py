@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,7 @@ from twoshift.errors import InvalidInput
 __all__ = ["ParquetSink"]
 
 _METADATA = b"twoshift"
-_ROW_GROUP_ROWS = 64 << 10
+_ROW_GROUP_ROWS, _READ_ROWS = 64 << 10, 8192
 
 
 class ParquetSink:
@@ -55,6 +56,11 @@ class ParquetSink:
         """By column."""
         batch = next(iter(pq.ParquetFile(file).iter_batches(max(1, rows))), None)
         return {} if batch is None else batch.to_pydict()
+
+    def batches(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """In order."""
+        for batch in pq.ParquetFile(file).iter_batches(_READ_ROWS, columns=schema.names):
+            yield batch.select(schema.names).cast(schema)
 
 
 class _ParquetPart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,6 +51,10 @@ class ResponseLinesSink:
     def first_rows(self, file: BinaryIO, schema: pa.Schema, rows: int) -> dict[str, list[Any]]:
         """None: replies have no columns."""
         return {}
+
+    def batches(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """None, for the same reason."""
+        return iter(())
 
 
 class _LinesPart:

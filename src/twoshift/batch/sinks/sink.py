@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -48,4 +49,8 @@ class Sink(Protocol):
 
     def first_rows(self, file: BinaryIO, schema: pa.Schema, rows: int) -> dict[str, list[Any]]:
         """The first rows of a part, by column."""
+        ...
+
+    def batches(self, file: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, in order, with the columns of `schema`, which are some of its own."""
         ...

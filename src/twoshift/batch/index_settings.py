@@ -1,0 +1,62 @@
+"""The index of a job's vectors, as its settings have it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from twoshift.declare import setting
+from twoshift.errors import InvalidInput
+from twoshift.types import JobKindName
+from twoshift.values import choice, share, text
+from twoshift.vectors.names import METRICS, library_of
+
+__all__ = ["INDEX_SETTINGS", "IndexKey", "IndexMetric", "IndexName", "IndexRecall", "check_index", "index_location"]
+
+_MORE = "Without a slash in its name it lies in the output folder. See [search](search.md)."
+_TABULAR = (".ubj", ".json", ".txt", ".lgb", ".cbm", ".skops", ".pkl", ".joblib")
+INDEX_SETTINGS = {"index_metric": "cos", "index_key": None, "index_recall": 0.95}  # and their defaults
+
+IndexName = Annotated[
+    str | None,
+    setting(
+        "Build an index of the vectors: vectors.usearch, vectors.faiss or vectors.lance.", text("NAME"), more=_MORE
+    ),
+]
+IndexMetric = Annotated[
+    str, setting("With --index: cos (cosine), ip (inner product) or l2 (distance).", choice(METRICS))
+]
+IndexKey = Annotated[
+    str | None,
+    setting(
+        "With --index: kept column whose values a search returns.", text("COLUMN"), shown="a row's number in the output"
+    ),
+]
+IndexRecall = Annotated[
+    float, setting("With --index: recall@10 below which the index is not switched to.", share(zero=False))
+]
+
+
+def check_index(settings: Any) -> None:
+    """Raises InvalidInput for what can be told before a model is loaded."""
+    if settings.index is None:
+        for name, usual in INDEX_SETTINGS.items():
+            if (value := getattr(settings, name)) != usual:
+                raise InvalidInput(name, value, "--index as well")
+        return
+    library_of(settings.index)
+    if settings.index_key is not None and settings.index_key not in settings.keep:
+        raise InvalidInput("index_key", settings.index_key, f"a kept column: --keep {settings.index_key} as well")
+    no_vectors = "no value: an index needs a model with vectors, and "
+    if settings.kind is not JobKindName.TABLE:
+        raise InvalidInput("index", settings.index, f"{no_vectors}this is a batch of requests")
+    if settings.prompt is not None:
+        raise InvalidInput("index", settings.index, f"{no_vectors}{settings.model} is a language model")
+    if settings.pair is not None:
+        raise InvalidInput("index", settings.index, f"{no_vectors}pairs of texts get scores")
+    if settings.model.endswith(_TABULAR):
+        raise InvalidInput("index", settings.index, f"{no_vectors}{settings.model} is a tabular model")
+
+
+def index_location(output: str, index: str) -> str:
+    """In the output folder, where its name has no slash: readers of datasets pass over names with an underscore."""
+    return index.rstrip("/") if "/" in index else f"{output.rstrip('/')}/_index/{index}"

@@ -1,0 +1,1 @@
+"""Indexes of vectors beside a job's results: how they are built, committed, followed and searched."""
