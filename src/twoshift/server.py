@@ -29,6 +29,7 @@ from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.front import Front
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.http.usage import NoUsage
+from twoshift.serve.indexes import SearchIndexes
 from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Ledger
 from twoshift.serve.listening import bound_sockets, check_address, shown_address
@@ -40,6 +41,7 @@ from twoshift.serve.settings import ServeSettings, check_names, make_settings, n
 from twoshift.serve.tracing import Traces
 from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
 from twoshift.wiring.backends import live_model
+from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.model_loading import check_named
 from twoshift.wiring.scalers import scalers_for, scaling_metrics
 from twoshift.wiring.version_uses import VersionUses
@@ -109,7 +111,7 @@ class Server:
         self._rollouts: Rollouts | NoJobs | None = None
         self._usage: Ledger | NoUsage | None = None
         self._scalers: dict[str, Scaler] = {}
-        self._uses = VersionUses()
+        self._uses, self._indexes = VersionUses(), SearchIndexes(blobs_for)
         self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
@@ -205,6 +207,9 @@ class Server:
         if settings.grpc_port is not None:
             needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
             needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
+        for each in settings.models.values():
+            if each.index is not None:
+                needed("pyarrow", "index", each.index, "index")
         for name, each in settings.models.items() if settings.engine == "local" else ():
             try:
                 check_named(each.model, each.registry or settings.registry)
@@ -280,7 +285,7 @@ class Server:
         services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
         rollouts = await asyncio.wrap_future(self._deployer.do(self._start_rollouts))
         self._rollouts = rollouts
-        front.add_faces(services, usage, metrics, rollouts)
+        front.add_faces(services, usage, metrics, rollouts, self._indexes)
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]
         if len(errors) == len(self.settings.models):
@@ -356,6 +361,7 @@ class Server:
         jobs, name = self._services.jobs, deployment.name
         deployment.adapters = tuple(self.settings.models[name].adapters)
         self._uses.begin(name, deployment.info)
+        self._indexes.follow(name, self.settings.models[name].index)
         for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
             self._scalers[name] = scaler
             scaler.start(self.settings.models[name].scale.every_s)
@@ -389,6 +395,7 @@ class Server:
         for scaler in [*self._scalers.values()]:
             scaler.close()
         self._uses.close()
+        self._indexes.close()
         ended &= self._services is None or self._services.close(left_s)
         if self._usage is not None:
             self._usage.close()

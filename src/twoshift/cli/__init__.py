@@ -40,7 +40,8 @@ _GROUPS = {
     "schedule": ("schedule",),
     "sim": ("sim",),
 }
-_COMMANDS = {name: (name,) for name in ("embed", "key", "profile", "run", "score", "serve", "usage", "verify")} | {
+_ALONE = ("embed", "key", "profile", "run", "score", "search", "serve", "usage", "verify")
+_COMMANDS = {name: (name,) for name in _ALONE} | {
     "deploy": ("rollouts",)
 }
 

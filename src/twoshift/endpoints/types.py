@@ -22,6 +22,10 @@ __all__ = [
     "ScoreModel",
     "ScoreReply",
     "ScoreRequest",
+    "SearchHit",
+    "SearchReply",
+    "SearchRequest",
+    "SearchResult",
     "TextScore",
     "TextsRerankRequest",
     "TokenIds",
@@ -172,6 +176,39 @@ class ScoreModel(Struct):
     features: list[FeatureTold]
     outputs: list[str]
     classes: dict[str, list[str]]
+
+
+class SearchRequest(Struct, forbid_unknown_fields=True):
+    """POST /v1/search."""
+
+    query: Annotated[str | list[str], Meta(extra_json_schema={"minItems": 1})]
+    model: str | None = None  # may be left out where one embedding model is served
+    k: Annotated[int, Meta(ge=1, le=1000)] = 10
+    prompt_name: str | None = None  # of the model's own; `query` where it has that, and nothing is said
+
+
+class SearchHit(Struct):
+    """A row: its key, and a score that is larger the nearer it is (cosine, inner product, or minus the distance)."""
+
+    key: str | int
+    score: float
+
+
+class SearchResult(Struct):
+    """The nearest rows of one text, the best first."""
+
+    index: int
+    hits: list[SearchHit]
+
+
+class SearchReply(Struct, kw_only=True):
+    """In the order of the texts; `generation` is that of the index."""
+
+    object: Literal["list"] = "list"
+    data: list[SearchResult]
+    model: str
+    generation: str
+    usage: Usage
 
 
 class ErrorTold(Struct):

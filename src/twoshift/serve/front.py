@@ -33,9 +33,11 @@ from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.scoring import add_scoring
+from twoshift.serve.http.searching import add_search
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
+from twoshift.serve.indexes import SearchIndexes
 from twoshift.serve.keys import Keys
 from twoshift.serve.listening import check_address, shown_address
 from twoshift.serve.llm.exposition import llm_metrics
@@ -109,10 +111,12 @@ class Front:
         usage: UsageDesk,
         metrics: Sequence[MoreMetrics],
         rollouts: RolloutDesk | NoJobs,
+        indexes: SearchIndexes,
     ) -> None:
         """Everything that the server can be asked, from now on."""
         add_faces(self._app, self._http, self._service, services, usage, metrics)
         add_deployments(self._app, self._service.models, rollouts)
+        add_search(self._app, self._service, indexes)
 
     def begin(self) -> None:
         """Something can answer: requests are taken."""

@@ -104,6 +104,14 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         str | None,
         key("Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"),
     ] = None
+    index: Annotated[
+        str | None,
+        setting(
+            "Index that /v1/search looks into: the output folder of a job with --index, or the index itself.",
+            text("FOLDER"),
+            more="A new generation is used as soon as it is there. See [search](search.md).",
+        ),
+    ] = None
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
@@ -152,6 +160,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Raises InvalidInput where something is said that a language model has not."""
         accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
         _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
+        _require(self.index is None, "index", self.index, f"no value: {self.model} has no vectors")
         for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")

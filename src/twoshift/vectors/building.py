@@ -51,9 +51,9 @@ def build_generation(
     `pieces` is given a folder for what it has to make or fetch, and gives the files of all pieces in order.
     """
     found = read_generation(blobs, task.index, task.name)
+    _sweep(blobs, task, is_committed=found is not None)
     if found is not None:
         return found
-    _sweep(blobs, task)
     with _staging(blobs, task) as folder, _full_disk_told(task.index):
         began_s, made = time.monotonic(), folder / "index"
         made.mkdir()
@@ -115,13 +115,15 @@ def _staging(blobs: Blobs, task: BuildTask) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(blobs: Blobs, task: BuildTask) -> None:
+def _sweep(blobs: Blobs, task: BuildTask, is_committed: bool) -> None:
     """What a build of this generation left that was killed. In a bucket another build may still be at work."""
     if "://" in task.index or "://" in task.output:
         return
+    blobs.sweep(task.index)
     for left in blobs.staging(f"{task.index}/index").glob(f"{task.name}-*"):
         shutil.rmtree(left, ignore_errors=True)
-    shutil.rmtree(Path(files_location(task.index, task.name, "")), ignore_errors=True)
+    if not is_committed:
+        shutil.rmtree(Path(files_location(task.index, task.name, "")), ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -116,14 +116,18 @@ def open_current(blobs_for: BlobsFor, location: str, besides: Pointer | None = N
         if pointer == besides:
             return None
         try:
-            generation = read_generation(blobs, index, pointer.generation)
-            if generation is None:
-                raise Broken(f"the generation {pointer.generation} of {index} has no manifest")
-            return OpenIndex(generation, pointer, _local(blobs, index, generation))
+            return _opened(blobs, index, pointer)
         except (Broken, InvalidInput, OSError):
             if not left or current(blobs, index) == pointer:
                 raise
     raise AssertionError("unreachable")
+
+
+def _opened(blobs: Blobs, index: str, pointer: Pointer) -> OpenIndex:
+    generation = read_generation(blobs, index, pointer.generation)
+    if generation is None:
+        raise Broken(f"the generation {pointer.generation} of {index} has no manifest")
+    return OpenIndex(generation, pointer, _local(blobs, index, generation))
 
 
 def _local(blobs: Blobs, index: str, generation: Generation) -> Path:

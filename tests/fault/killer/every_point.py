@@ -1,5 +1,7 @@
 """Run in a job's folder: kills it at each write point that is `remainder` modulo `of`, and resumes it.
 
+A third word names the index that the job builds.
+
 Every run is a fork of this process, whose imports are done: what takes seconds otherwise takes a fraction of one.
 Prints the points at which it was killed.
 """
@@ -20,6 +22,8 @@ from twoshift.batch.job import Job
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.cli.run_codes import EXIT_CODES
+from twoshift.vectors.known import LIBRARIES
+from twoshift.vectors.names import library_of
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
 
@@ -69,28 +73,31 @@ class ThreadPool:
             thread.join()
 
 
-def _run(output: str) -> int:
+def _run(output: str, index: str | None) -> int:
     settings = JobSettings(
-        inputs=("docs",), output=output, model="m.py:Square", columns=("x",), keep=("id",), shard_rows=50
-    )
+        inputs=("docs",), output=output, model="m.py:Square", columns=("x",), keep=("id",), shard_rows=50,
+        index=index, index_key="id" if index else None, index_metric="l2" if index else "cos",
+    )  # fmt: skip
     ending = Job(settings, blobs_for, ThreadPool(settings)).run(lambda _: None, lambda _: None).ending
     return EXIT_CODES[ending]
 
 
-def _forked(output: str, at: int | None) -> int:
+def _forked(output: str, at: int | None, index: str | None) -> int:
     """The exit code of a run in a process of its own; negative where it was killed."""
     pid = os.fork()
     if pid == 0:
         if at is not None:
             install("self", at, f"mark-{at}", str(Path(output).absolute()))
-        os._exit(_run(output))
+        os._exit(_run(output, index))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(remainder: int, of: int) -> None:
+def main(remainder: int, of: int, index: str | None = None) -> None:
     at = remainder or of
-    while (code := _forked(f"out-{at}", at)) == -signal.SIGKILL:
-        if (code := _forked(f"out-{at}", None)) != 0:
+    if index is not None:
+        LIBRARIES[library_of(index)].module()
+    while (code := _forked(f"out-{at}", at, index)) == -signal.SIGKILL:
+        if (code := _forked(f"out-{at}", None, index)) != 0:
             raise SystemExit(f"the resume after a kill at write {at} ended with {code}")
         print(at, flush=True)
         at += of
@@ -99,4 +106,4 @@ def main(remainder: int, of: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
