@@ -43,6 +43,17 @@ class Words:
         return {"embedding": batch["words"]}
 
 
+class Waves:
+    outputs = ("embedding",)
+
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        x = np.asarray(batch["x"])
+        return {"embedding": np.stack([np.sin(x * k) for k in range(1, 9)], 1).astype(np.float32)}
+
+
 class Label:
     outputs = ("score",)
 
@@ -120,15 +131,16 @@ def test_a_model_without_vectors_is_refused_and_no_job_is_begun(place: Path) -> 
 
 def test_an_index_below_its_recall_is_not_switched_to_and_the_rows_stay(place: Path) -> None:
     """Half precision changes the order of near neighbours, so that no effort finds all of them."""
-    words = "abcdefgh"
-    texts = [" ".join(a + b for a, b in zip(f"{k:08o}", words, strict=True)) + f" {k % 97}" for k in range(3000)]
-    pq.write_table(pa.table({"id": [str(k) for k in range(3000)], "body": texts}), place / "many.parquet")
-    ended = run(place, "many.parquet", "poor", "--index", "v.usearch", "--index-recall", "1", expect=6)
+    numbers = {"id": [str(k) for k in range(3000)], "x": [k / 7 for k in range(3000)]}
+    pq.write_table(pa.table(numbers), place / "many.parquet")
+    words = ["run", "many.parquet", "--model", "words.py:Waves", "--columns", "x", "-o", "poor", "--index", "v.usearch"]
+    ended = program(place, *words, "--index-recall", "1", expect=6)
     assert "not switched to" in " ".join(ended.stdout.split())
     assert not (place / "poor" / "_SUCCESS").exists()
     assert len(pq.read_table([*(place / "poor").glob("part-*")])) == 3000
     assert not [*(place / "poor").rglob("current-*")]
-    run(place, "many.parquet", "poor", "--index", "v.usearch", "--index-recall", "0.5")  # the same generation
+    program(place, *words, "--index-recall", "0.5")  # the same generation
+    assert len([*(place / "poor").rglob("current-*")]) == 1
     assert (place / "poor" / "_SUCCESS").exists()
 
 
