@@ -60,7 +60,10 @@ class Searcher(Protocol):
 class IndexLibrary(Protocol):
     """A library that builds indexes and searches them."""
 
-    efforts: tuple[int, ...]  # how much of the index a search looks at, rising: the least that is good enough is used
+    @property
+    def efforts(self) -> tuple[int, ...]:
+        """How much of the index a search looks at, rising: the least that is good enough is used."""
+        ...
 
     def module(self) -> Any:
         """The library itself; raises NotInstalled."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
@@ -145,7 +144,7 @@ def _usable(batch: pa.RecordBatch, metric: str, left_out: Counter[str]) -> NDArr
 
 def _last_of_each(keys: pa.Array) -> NDArray[np.bool_]:
     """Which of them are the last of their value."""
-    codes = pc.dictionary_encode(keys).indices.to_numpy()
+    codes = keys.dictionary_encode().indices.to_numpy()
     last = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, codes, np.arange(len(codes)))
     return last[codes] == np.arange(len(codes))

@@ -18,7 +18,7 @@ __all__ = ["UsearchLibrary"]
 
 _FILE = "vectors.usearch"
 _METRICS = {"cos": "cos", "ip": "ip", "l2": "l2sq"}
-_CONNECTIVITY, _EXPANSION_ADD = 16, 128
+_CONNECTIVITY, _EXPANSION_ADD = 16, 64
 _GRAPH_BYTES = 300  # of a vector's edges
 
 
