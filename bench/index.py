@@ -28,7 +28,23 @@ from twoshift.vectors.searching import OpenIndex, open_current
 
 DIMS, PIECE_ROWS, EMBEDDED = 384, 16_384, 512
 ROWS = 100_000
-WORDS = "the quick brown fox jumps over a lazy dog and runs away from an old stone house by the river".split()
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "and",
+    "runs",
+    "from",
+    "an",
+    "old",
+    "house",
+]
 
 
 def main(rows: int, libraries: list[str]) -> None:
@@ -85,7 +101,7 @@ def measure(folder: Path, library: str, pieces: list[Path], embedded_per_s: floa
     queries: Vectors = np.random.default_rng(1).standard_normal((200, DIMS)).astype(np.float32)
     times = sorted(_search_s(opened, query[None]) for query in queries)
     print(
-        f"{library}: {made.rows_per_s:,.0f} rows/s built ({made.rows:,} in {made.build_s:.1f} s, {size / 1e6:,.0f} MB); "
+        f"{library}: {made.rows_per_s:,.0f} rows/s ({made.rows:,} in {made.build_s:.1f} s, {size / 1e6:,.0f} MB); "
         f"recall@10 {opened.pointer.recall:.4f} at effort {opened.pointer.effort}; a query {1e3 * times[100]:.2f} ms "
         f"at the median, {1e3 * times[197]:.2f} ms at p99; {made.rows_per_s / embedded_per_s:.1f} times embedding"
     )
