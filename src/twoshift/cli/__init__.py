@@ -41,9 +41,7 @@ _GROUPS = {
     "sim": ("sim",),
 }
 _ALONE = ("embed", "key", "profile", "run", "score", "search", "serve", "usage", "verify")
-_COMMANDS = {name: (name,) for name in _ALONE} | {
-    "deploy": ("rollouts",)
-}
+_COMMANDS = {name: (name,) for name in _ALONE} | {"deploy": ("rollouts",)}
 
 
 def _print_version(asked: bool) -> None:
