@@ -156,8 +156,7 @@ class LanePolicy:
         self.accounts.check_owed()
         if slot is not Slot.BACKGROUND:
             self.live.fill(self._room())
-            owed_s = max(0.0, min(self.accounts.owed_s, self._budget_s / 2))
-            if self.live and (late := self.live.late(now_s + owed_s)):  # those can no longer make it
+            if self.live and (late := self.late_rows(now_s)):
                 return Drop(tuple(self.live.take(late)), ())
         if slot is not Slot.LIVE and self._drops_first(now_s):
             return Drop((), (self.background.take_first_row(),))
@@ -174,6 +173,10 @@ class LanePolicy:
             return Idle(self.riders.resume_s)
         # Only what was learned in a slow spell keeps these rows off the device.
         return self.decide(now_s, slot) if curves.believe_again(now_s) else Idle(running.quiet_since_s + FORGET_S)
+
+    def late_rows(self, now_s: float) -> int:
+        """How many live rows, earliest deadline first, can no longer make it."""
+        return self.live.late(now_s + max(0.0, min(self.accounts.owed_s, self._budget_s / 2)))
 
     def ride_limit_s(self, now_s: float) -> float:
         """How long the next call may last: no waiting live row becomes late, and none sees all of two budgets."""
