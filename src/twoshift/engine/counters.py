@@ -42,7 +42,9 @@ class Counters:
         """A call has its result; where the memory ran out, the next ones are smaller for a while."""
         self.calls += 1
         if flight.rows:
-            live = self._live[BESIDE_BATCH if flight.pieces or self._policy.has_background else BESIDE_NOTHING]
+            policy = self._policy
+            beside = bool(flight.pieces or policy.background or policy.running.has_background)
+            live = self._live[BESIDE_BATCH if beside else BESIDE_NOTHING]
             live.rows += len(flight.rows)
             live.seconds += sum([now_s - row.arrived_s for row in flight.rows])
         size = flight.call.size

@@ -133,11 +133,6 @@ class LanePolicy:
         return bool(len(self.live)) or self.running.has_live
 
     @property
-    def has_background(self) -> bool:
-        """Whether background rows wait for their turn or run."""
-        return bool(self.background) or self.running.has_background
-
-    @property
     def live_pace(self) -> float:
         """How much longer live work takes while background work is owed its share."""
         return 1.0 / (1.0 - self.limits.min_share) if self.background.owed_blocks else 1.0
