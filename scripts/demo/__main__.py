@@ -52,6 +52,7 @@ def main() -> int:
     finally:
         server.stop()
     tell(figures)
+    tell_refusals(figures)
     promises = promises_of(figures)
     tell_verdict(promises, busy)
     if figures.job_problem:
@@ -187,6 +188,18 @@ def tell(figures: Figures) -> None:
         f"The fleet as it is paid, idle time included: ${alone:.2f} per million rows live alone, ${both:.2f} with both."
     )
     print(f"Rows with an error: {data['row_errors']}. All of it took {data['seconds']:.0f} s.")
+
+
+def tell_refusals(figures: Figures) -> None:
+    """When live requests were refused, how fast, and why."""
+    at = figures.moments
+    for each in figures.without_job() + figures.with_job():
+        if each.told:
+            after = f", {each.due_s - at.killed_s:+.1f} s from the kill" if at.killed_s else ""
+            print(
+                f"Refused at {each.due_s - at.began_s:.1f} s{after}, after {1e3 * each.took_s:.0f} ms, "
+                f"with {each.status}: {each.told}"
+            )
 
 
 def tell_verdict(promises: list[Promise], busy: str) -> None:

@@ -28,6 +28,7 @@ class Reply:
     due_s: float
     took_s: float
     status: int
+    told: str = ""  # why, where it was refused
 
 
 class Live:
@@ -66,15 +67,15 @@ class Live:
             writer.close()
 
     async def _ask(self, due_s: float) -> None:
-        status = _BROKEN
+        status, told = _BROKEN, ""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 connection = self._free.pop() if self._free else await self._connected()
-                status = await _answered(*connection, next(self._requests))
+                status, told = await _answered(*connection, next(self._requests))
                 self._free.append(connection)
         except (OSError, EOFError, TimeoutError):
             pass
-        self.replies.append(Reply(due_s, time.monotonic() - due_s, status))
+        self.replies.append(Reply(due_s, time.monotonic() - due_s, status, told))
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self._port)
@@ -92,9 +93,10 @@ def _request(model: str, text: str) -> bytes:
     return head.encode() + body
 
 
-async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[int, str]:
+    """The status, and what is said where it is no 200."""
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(head.partition(b"content-length:")[2].partition(b"\r")[0])
-    await reader.readexactly(length)
-    return int(head[9:12])
+    body, status = await reader.readexactly(length), int(head[9:12])
+    return status, "" if status == 200 else json.loads(body)["error"]["message"]

@@ -269,8 +269,10 @@ sha256 = "{digests["bob"]}"
         server.end()
 
 
-def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=python_path(lean=False))
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path, replicas: int) -> None:
+    words = ["--replicas", f"{replicas}"]
+    fleet = Fleet(tmp_path, *words, PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=python_path(lean=False))
     try:
         assert fleet.live() == 200
         before = fleet.server.said.count("\n")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from twoshift.error_codec import encode_error
 from twoshift.errors import Broken
-from twoshift.extras import needed
+from twoshift.extras import missing_from, needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
 from twoshift.fleet.frames import LIVE_BYTES, is_plain
@@ -74,7 +74,9 @@ def replica_main(
             model = spec.open_model(spec.name, spec.settings, lambda text: line.send(Noted(text)))
     except Exception as error:
         _fail(line, error)
-    threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
+    threading.Thread(
+        target=_listen, args=(line, model, _jobs_at(model, line)), name="twoshift-control", daemon=True
+    ).start()
     board, listening = LoadBoard(folder.board_path), folder.listen()  # before anybody is told of them
     line.send(replace(loaded_of(model), live_path=folder.live_path, board_path=folder.board_path))
     needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live, listening, board))
@@ -118,15 +120,22 @@ class _Line:
         return self._control.recv()
 
 
-def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
-    jobs: ReplicaJobs | None = None
+def _jobs_at(model: ServedModel | ServedLlm, line: _Line) -> ReplicaJobs | None:
+    """Before it takes live requests, which would wait for the first job's imports; None without their packages."""
+    if missing_from("fleet"):
+        return None
+    from twoshift.batch.warm import warm
+    from twoshift.fleet.replica_jobs import ReplicaJobs
+
+    warm()
+    return ReplicaJobs(model.engine, line.send)
+
+
+def _listen(line: _Line, model: ServedModel | ServedLlm, jobs: ReplicaJobs | None) -> None:
     code = 0
     try:
         while not isinstance(message := line.receive(), Stop):
-            if jobs is None:
-                from twoshift.fleet.replica_jobs import ReplicaJobs  # jobs have packages of their own
-
-                jobs = ReplicaJobs(model.engine, line.send)
+            assert jobs is not None  # noqa: S101 - its front has the same packages, and no jobs without them
             try:
                 jobs.handle(message)
             except Exception:  # live requests go on
