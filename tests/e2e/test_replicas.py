@@ -62,7 +62,7 @@ class Sized:
                         file.write(str(os.getpid()))
                     os.rename(told + ".new", told)
                 if word == "die":
-                    os.kill(os.getpid(), 9)
+                    os.abort()
                 time.sleep(float(seconds))
             if word == "wait":
                 gate = rest.partition(" ")[0]
@@ -174,25 +174,38 @@ def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> 
     assert shared.ask("GET", "/v2/models/Sized").json()["outputs"][0]["name"] == "embedding"
 
 
-def test_a_crash_costs_what_had_begun_and_nothing_else(
+def test_a_replica_that_is_killed_from_outside_costs_no_request(
     shared: Server, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
     until(lambda: both_are_ready(shared))
-    told = tmp_path / "told"
-    begun = pool.submit(shared.embed, "Sized", f"sleep 20 {told}", **PATIENT)
-    until(told.exists)
-    victim = int(told.read_text())
+    gate = tmp_path / "gate"
+    begun = pool.submit(embedded, shared, f"wait {gate}", **PATIENT)
+    until(lambda: [*tmp_path.glob("gate.*")])
+    (victim,) = [int(each.suffix[1:]) for each in tmp_path.glob("gate.*")]
     load = [pool.submit(embedded, shared, f"word {k}", **PATIENT) for k in range(100)]
     os.kill(victim, signal.SIGKILL)
-    got = begun.result(10)
-    assert got.status == 503
-    assert "lost while it ran" in got.message
-    assert float(got.headers["retry-after"]) >= 1
+    until(lambda: len([*tmp_path.glob("gate.*")]) == 2)  # the other one runs it
+    gate.touch()
+    status, who = begun.result(10)
+    assert status == 200
+    assert who != victim
     assert {each.result(20)[0] for each in load} == {200}
     until(lambda: both_are_ready(shared))
     assert victim not in children(shared.process.pid)
     until(lambda: "killed by SIGKILL" in shared.said)
     until(lambda: shared.counted("rows_total", lane="online") >= 100)
+
+
+def test_a_request_that_ends_its_replica_is_not_given_to_another(shared: Server, tmp_path: Path) -> None:
+    until(lambda: both_are_ready(shared))
+    before, told = children(shared.process.pid), tmp_path / "told"
+    got = shared.embed("Sized", f"die 0 {told}", **PATIENT)
+    assert got.status == 503
+    assert "lost while it ran" in got.message
+    assert float(got.headers["retry-after"]) >= 1
+    (survivor,) = before - {int(told.read_text())}
+    until(lambda: both_are_ready(shared))
+    assert survivor in children(shared.process.pid)
 
 
 def test_a_replica_that_hangs_is_replaced(shared: Server, tmp_path: Path) -> None:

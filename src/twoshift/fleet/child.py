@@ -101,6 +101,11 @@ class Child:
         with contextlib.suppress(OSError, ValueError):
             self._process.kill()
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether it has ended by a signal that no code of its own raises: somebody else ended it."""
+        return self._process.exitcode == -signal.SIGKILL
+
     def bury(self, until_s: float) -> str:
         """Wait for its end until then, and make it; how it ended."""
         self._process.join(max(0.0, until_s - time.monotonic()))

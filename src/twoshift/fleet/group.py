@@ -51,6 +51,7 @@ class LiveReplica(Protocol):
     beat: Heartbeat | None
     lanes: RemoteReplica | None  # jobs at it
     gone: str  # how it ended; empty where it has not
+    was_killed: bool  # from outside: no request has ended it
 
     @property
     def child(self) -> ReplicaLine: ...
@@ -259,6 +260,7 @@ class ReplicaGroup:
         self._leave(member)
         if member.link is not None:
             member.link.close()
+            member.link.has_ended(member.was_killed)
         if member in self._known:
             self._known.remove(member)
             if member.beat is not None:

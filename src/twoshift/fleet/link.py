@@ -43,9 +43,18 @@ _REPLY_S = 0.02  # after a deadline, in which the replica's own word for it arri
 class ReplicaLost(Exception):
     """The replica is gone, and the request with it."""
 
-    def __init__(self, started: bool) -> None:
-        self.started = started
+    def __init__(self, started: bool, killed: asyncio.Future[bool] | None = None) -> None:
+        self.started, self._killed = started, killed
         super().__init__("the replica has ended")
+
+    async def was_killed(self, until_s: float) -> bool:
+        """Whether something outside ended it, so that its requests did not; False where that is not known by then."""
+        if self._killed is None:
+            return False
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._killed), max(0.0, until_s - time.monotonic()))
+        except TimeoutError:
+            return False
 
 
 Reply = Done | tuple[Answered, int]  # and which of its rows
@@ -82,6 +91,7 @@ class Link(asyncio.Protocol):
         self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
         self._single: dict[Hashable, list[tuple[PreparedAsk, FrontRows]]] = {}  # of this turn, by their signatures
         self.heard_s = time.monotonic()  # of it, the last time
+        self._killed: asyncio.Future[bool] = self._loop.create_future()  # from outside, once its end is known
 
     async def connect(self, live: Awaitable[socket.socket]) -> None:
         """What is asked before goes out then; the replica is told that it is listened to."""
@@ -198,10 +208,15 @@ class Link(asyncio.Protocol):
         self.is_lost = True
         for asked in self._asked.values():
             if not asked.reply.done():
-                asked.reply.set_exception(ReplicaLost(asked.started))
+                asked.reply.set_exception(ReplicaLost(asked.started, self._killed))
         for sequences in [*self._sequences.values()]:
             sequences.lost(ReplicaLost(sequences.has_begun))
         self._lost()
+
+    def has_ended(self, was_killed: bool) -> None:
+        """How its end is known to have come."""
+        if not self._killed.done():
+            self._killed.set_result(was_killed)
 
     def close(self) -> None:
         """What it has not answered is lost."""

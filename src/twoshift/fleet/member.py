@@ -36,6 +36,7 @@ class Member:
     elsewhere: Callable[[], int] = lambda: 0  # requests of other fronts that it has not answered
     fault: str = ""  # why it must end
     gone: str = ""  # how it ended
+    was_killed: bool = False  # from outside, and not because it hung
 
     def observed(self) -> Replica:
         """For the policy."""

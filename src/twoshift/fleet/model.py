@@ -92,9 +92,10 @@ class FleetModel(FleetBackend[Derived]):
             try:
                 answer = await self._ask(found, size, request, given)
             except ReplicaLost as lost:
-                if lost.started:
-                    raise TryLater("the replica was lost while it ran the request", _RETRY_S) from None
-                refused = refused or TryLater("the replica was lost before it ran the request", _RETRY_S)
+                ran = "while it ran" if lost.started else "before it ran"
+                refused = refused or TryLater(f"the replica was lost {ran} the request", _RETRY_S)
+                if lost.started and not await lost.was_killed(request.deadline_s):
+                    break  # the request may be what ended it, and would end the next
             except TryLater as error:
                 refused = error if refused is None or error.retry_after_s < refused.retry_after_s else refused
             else:

@@ -72,6 +72,7 @@ class _Member:
     beat: Heartbeat | None = None
     lanes: RemoteReplica | None = None
     gone: str = ""
+    was_killed: bool = False  # Ray does not say
     is_leaving: bool = False  # Ray ends it: it finishes what it has
 
 

@@ -242,7 +242,7 @@ class Supervisor:
         how = member.child.bury(time.monotonic())
         with self._lock:
             del self._members[member.number]
-            member.gone = member.fault or how
+            member.gone, member.was_killed = member.fault or how, member.child.was_killed and not member.fault
         self._following.ended(member)
         if member.observed().is_live:  # nobody had asked it to
             text = f"replica {member.number} of {self._spec.name} has ended: {member.gone}"

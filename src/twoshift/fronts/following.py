@@ -54,7 +54,7 @@ class FollowedReplica:
         self.link: Link | None = None
         self.beat: Heartbeat | None = None
         self.lanes: RemoteReplica | None = None
-        self.gone = ""
+        self.gone, self.was_killed = "", False
 
 
 class FollowedFleet:
