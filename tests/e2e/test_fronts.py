@@ -175,15 +175,20 @@ def test_a_front_that_hangs_is_replaced(folder: Path) -> None:
         server.end()
 
 
-def test_a_killed_replica_is_replaced_under_the_fronts(folder: Path) -> None:
+def test_a_killed_replica_is_replaced_under_the_fronts_and_costs_no_request(folder: Path, tmp_path: Path) -> None:
     server = started(folder, "--replicas", "2")
     try:
         replicas = children(server.process.pid) - fronts_of(server)
         assert len(replicas) == 2
-        os.kill(min(replicas), signal.SIGKILL)
-        for _ in range(30):
-            got = server.embed("Sized", "a", **PATIENT)
-            assert got.status in (200, 503), got
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(server.embed, "Sized", f"wait {tmp_path}/gate", **PATIENT)
+            until(lambda: [*tmp_path.glob("gate.*")])
+            (victim,) = [int(each.suffix[1:]) for each in tmp_path.glob("gate.*")]
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: len([*tmp_path.glob("gate.*")]) == 2)  # the other one runs it
+            (tmp_path / "gate").touch()
+            assert begun.result().status == 200
+        assert [server.embed("Sized", "a", **PATIENT).status for _ in range(30)] == [200] * 30
         until(lambda: server.counted("replicas", state="ready") == 2)
         until(lambda: len({_who(server) for _ in range(20)}) == 2)
     finally:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.endpoints.facts import ModelFacts, Row, check_cut, finite, requires
+from twoshift.endpoints.facts import ModelFacts, Row, check_cut, finite_rows, requires
 from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.prompts import chosen_prompt
@@ -49,7 +49,7 @@ class EmbeddingCall:
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The vectors, in the order of the input."""
-        vectors = [finite(row, _COLUMN, 1, place) for place, row in enumerate(rows)]
+        vectors = finite_rows(rows, _COLUMN)
         if self._asked.dimensions is not None:
             self._check_dimensions(min(map(len, vectors)))
             vectors = _shortened(vectors, self._asked.dimensions)

@@ -84,6 +84,10 @@ class FleetBackend(ABC, Generic[_Derived]):
         """Those that take requests, now."""
         return self._fleet.members()
 
+    def killed(self) -> Sequence[int]:
+        """The numbers of the last replicas that something outside ended."""
+        return self._fleet.killed()
+
     def why_none(self) -> str:
         """Why there is no replica, for people."""
         return self._fleet.why_none()

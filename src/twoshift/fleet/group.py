@@ -79,6 +79,10 @@ class ReplicaFleet(Protocol):
         """So many, where it does not scale itself."""
         ...
 
+    def killed(self) -> Sequence[int]:
+        """The numbers of the last members that something outside ended, where that is known."""
+        ...
+
     def replace(self, member: Any, why: str) -> None:
         """End one of its members, which hangs or cannot be asked any more; another one is started."""
         ...

@@ -168,6 +168,10 @@ class RayFleet:
         for replica in found:
             self._remove(replica, why)
 
+    def killed(self) -> tuple[int, ...]:
+        """Ray does not say."""
+        return ()
+
     def why_none(self) -> str:
         """Why there is no replica, for people."""
         return f"Ray Serve has no running replica of this model; {self._starting} are starting"

@@ -86,6 +86,7 @@ class Supervisor:
         self._members: dict[int, Member] = {}
         self._failures: deque[Failure] = deque(maxlen=_FAILURES)
         self.crashes = 0  # members that nobody had asked to end
+        self._killed: deque[int] = deque(maxlen=_FAILURES)  # of those: from outside
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
         self._first: Loaded | None = None  # with which all others have to agree
@@ -131,6 +132,11 @@ class Supervisor:
         with self._lock:
             member.fault = member.fault or why
             self._nudge()
+
+    def killed(self) -> tuple[int, ...]:
+        """Of the last members that something outside ended."""
+        with self._lock:
+            return tuple(self._killed)
 
     def why_none(self) -> str:
         """Why there is no replica, for people."""
@@ -243,6 +249,8 @@ class Supervisor:
         with self._lock:
             del self._members[member.number]
             member.gone, member.was_killed = member.fault or how, member.child.was_killed and not member.fault
+            if member.was_killed:
+                self._killed.append(member.number)
         self._following.ended(member)
         if member.observed().is_live:  # nobody had asked it to
             text = f"replica {member.number} of {self._spec.name} has ended: {member.gone}"

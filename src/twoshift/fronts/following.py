@@ -76,10 +76,11 @@ class FollowedFleet:
         """Those that take requests."""
         return [*self._members.values()]
 
-    def follow(self, replicas: Sequence[int], why_none: str) -> None:
-        """On the front's loop: these take requests from now on, and no others."""
+    def follow(self, replicas: Sequence[int], why_none: str, killed: Sequence[int] = ()) -> None:
+        """On the front's loop: these take requests from now on, and no others; some were killed from outside."""
         self._why_none = why_none
         for number in [each for each in self._members if each not in replicas]:
+            self._members[number].was_killed = number in killed
             self._let_go(self._members.pop(number))
         for number in replicas:
             if number not in self._members:
@@ -97,6 +98,10 @@ class FollowedFleet:
     def replicas(self) -> ReplicaCounts:
         """Those that are followed."""
         return ReplicaCounts(len(self._members))
+
+    def killed(self) -> tuple[int, ...]:
+        """The main process knows, and says it in `follow`."""
+        return ()
 
     def scale_to(self, replicas: int) -> None:
         """Never: that is the main process's."""

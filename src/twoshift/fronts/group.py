@@ -46,7 +46,7 @@ from twoshift.serve.service import Service
 __all__ = ["FrontGroup"]
 
 _logger = logging.getLogger("twoshift.fronts")
-_TICK_S = 0.1
+_TICK_S = 0.02  # as long may a front not know why a replica has ended, with requests that another one could answer
 _LOOK_S = 1.0  # between two looks at how many there should be
 _AGAIN_S = 1.0  # after a front has ended, for another one to start
 _FAILURES = 3  # of a front that never served, after which something must be changed first
@@ -340,7 +340,8 @@ class FrontGroup:
             if isinstance(member, Member):
                 member.elsewhere = partial(self._outstanding, number, member.number)
         replicas = tuple(each.number for each in members if each.opened is not None)
-        return BackendFacts(number, isinstance(backend, FleetLlm), replicas, "" if replicas else backend.why_none())
+        why_none = "" if replicas else backend.why_none()
+        return BackendFacts(number, isinstance(backend, FleetLlm), replicas, why_none, tuple(backend.killed()))
 
     def _outstanding(self, backend: int, replica: int) -> int:
         """Requests of fronts that a replica has not answered; at least one for a front that may still ask it."""

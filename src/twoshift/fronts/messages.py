@@ -45,6 +45,7 @@ class BackendFacts:
     is_language: bool
     replicas: tuple[int, ...]  # that take requests
     why_none: str  # where there is none
+    killed: tuple[int, ...] = ()  # the last replicas that something outside ended: what they ran did not
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,7 @@ class _FrontProcess:
     def _follow_backend(self, facts: BackendFacts, told: Snapshot) -> None:
         known = self._backends.get(facts.number)
         if known is not None:
-            known.fleet.follow(facts.replicas, facts.why_none)
+            known.fleet.follow(facts.replicas, facts.why_none, facts.killed)
         elif facts.replicas:
             name = next((each.name for each in told.deployments if facts.number in _backends_of(each)), "")
             model = FleetLlm(name) if facts.is_language else FleetModel(name, prepares=True)

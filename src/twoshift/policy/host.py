@@ -25,6 +25,7 @@ TURN_S = 1.5e-5  # that a turn of a loop takes which has a core: what is between
 _LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 1.0  # with each answer; and with time
 _REFUSAL_SHARE, _REFUSALS = 0.05, 2.5  # of the host; and for each answer
 _HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
+_NEW_S, _NEWCOMERS, _NEW_SHARE = 0.25, 32, 0.25  # connections made so long after refusals began to wait; of refusals
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
 _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
@@ -160,6 +161,7 @@ class HostPolicy:
         self._slept_s = self._accounted_s = 0.0  # since answers were counted
         self._late_share, self._late_s = 0.0, -math.inf  # of requests' time, kept free since some were late; as of when
         self._refuse_s = self._quick_until_s = -math.inf  # when the last refusal is due; until when none waits
+        self._held_from_s, self._held, self._newcomers = -math.inf, 0, 0  # refusals that wait, since then
         self.capacity_per_s = 0.0  # requests, as predicted by somebody who knows the devices
         self.answers_per_s = 0.0  # of late
         self._answers, self._counted_s = 0, -math.inf  # since then
@@ -230,17 +232,23 @@ class HostPolicy:
         """What is kept of a request's time for what comes after the device."""
         return min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
 
-    def refuse_in_s(self, now_s: float) -> float:
+    def refuse_in_s(self, now_s: float, connected_s: float = -math.inf) -> float:
         """How long a refusal waits for its turn: those who ask again at once get but a share of the host.
 
-        Where that does not slow them down, it helps nobody, and they are all refused at once for some time.
+        Where that does not slow them down, it helps nobody, and they are all refused at once for some time. So it is
+        where the wait is long, and where others come over new connections while those before them are held.
         """
         if now_s < self._quick_until_s:
             return 0.0
         spacing_s = max(self.refusal.base_s / _REFUSAL_SHARE, self._answer_spacing_s / _REFUSALS)
         due_s = max(now_s, self._refuse_s + spacing_s)
-        if due_s - now_s > _HOLD_S:
+        if due_s <= now_s:
+            self._held_from_s, self._held, self._newcomers = now_s, 0, 0
+        self._held += 1
+        self._newcomers += connected_s > self._held_from_s + _NEW_S
+        if due_s - now_s > _HOLD_S or self._newcomers >= max(_NEWCOMERS, _NEW_SHARE * self._held):
             self._quick_until_s, due_s = now_s + _QUICK_S, now_s
+            self._held_from_s, self._held, self._newcomers = due_s, 0, 0
         self._refuse_s = due_s
         return due_s - now_s
 

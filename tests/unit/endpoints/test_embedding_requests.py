@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
-from twoshift.endpoints.facts import ModelFacts
+from twoshift.endpoints.facts import ModelFacts, finite_rows
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS
-from twoshift.errors import InvalidInput
+from twoshift.errors import BrokenModel, InvalidInput
 
 MODEL = ModelFacts("m", ("embedding",), {"embedding": 8}, most_rows=64)
 
@@ -131,3 +132,15 @@ def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dic
 def test_token_ids_have_no_prompt() -> None:
     with pytest.raises(InvalidInput, match="prompt_name"):
         prompted([1, 2], allow_token_ids=True, prompt_name="query")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_answer_that_json_cannot_say_names_its_row(rows: int) -> None:
+    answers: list[dict[str, Any]] = [{"v": np.ones(4, np.float32)} for _ in range(rows)]
+    assert [each is row["v"] for each, row in zip(finite_rows(answers, "v"), answers, strict=True)] == [True] * rows
+    for bad, why in (([1, np.nan], f"row {rows - 1} contains NaN"), (np.ones((2, 2)), "2 axes per row; expected 1")):
+        answers[-1] = {"v": np.array(bad)}
+        with pytest.raises(BrokenModel, match=why):
+            finite_rows(answers, "v")
+    with pytest.raises(InvalidInput, match="an output named `w`"):
+        finite_rows(answers, "w")

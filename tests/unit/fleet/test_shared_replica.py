@@ -107,7 +107,7 @@ class Shared:
     def __init__(self, opened: Loaded) -> None:
         self.number, self.opened, self.child = 0, opened, Door(opened.live_path)
         self.link = self.beat = self.lanes = None
-        self.gone = ""
+        self.gone, self.was_killed = "", False
 
     def start(self) -> None: ...
 
@@ -120,6 +120,9 @@ class Shared:
     def scale_to(self, replicas: int) -> None: ...
 
     def replace(self, member: Any, why: str) -> None: ...
+
+    def killed(self) -> Sequence[int]:
+        return ()
 
     def why_none(self) -> str:
         return "it is gone"

@@ -217,6 +217,26 @@ def test_refusals_take_their_turns_while_that_slows_those_who_ask_again() -> Non
     assert most[-1] == policy.refuse_in_s(1.0) == 0.0
 
 
+def test_nobody_is_held_where_others_come_over_new_connections_meanwhile() -> None:
+    policy = HostPolicy()
+    held = [policy.refuse_in_s(0.0, connected_s=-1.0) for _ in range(200)]
+    assert held[-1] > 0.0
+    first = [policy.refuse_in_s(0.1, connected_s=0.1) for _ in range(200)]  # a thousand clients connect in a moment
+    assert min(first) > 0.0
+    later = [policy.refuse_in_s(0.3 + k * 1e-4, connected_s=0.3) for k in range(400)]
+    assert later[0] > 0.0
+    assert later[-1] == 0.0
+    assert policy.refuse_in_s(1.0, connected_s=-1.0) == 0.0
+
+
+def test_a_few_that_join_are_held_as_the_others() -> None:
+    policy = HostPolicy()
+    for turn in range(40):
+        waits_s = [policy.refuse_in_s(0.1 * turn, connected_s=-1.0) for _ in range(130)]
+        waits_s += [policy.refuse_in_s(0.1 * turn, connected_s=0.1 * turn) for _ in range(6)]
+        assert waits_s[-1] > 0.0
+
+
 def test_rows_and_tokens_are_guessed_by_the_bytes_of_a_body() -> None:
     guess = BodyGuess(512)
     for number in range(400):

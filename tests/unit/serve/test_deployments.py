@@ -10,7 +10,9 @@ from own_service import doubling_service
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState
+from twoshift.serve.http.row_calls import facts_of
 from twoshift.serve.service import Service
+from twoshift.types import Tensor
 
 
 def test_one_that_loads_is_known_and_says_how_far_it_is() -> None:
@@ -104,3 +106,15 @@ def test_an_adapter_is_a_name_of_its_model() -> None:
         models.move(models["m"], DeploymentState.LOADING)
         with pytest.raises(TryLater, match="m is loading"):
             models.find("sql")
+
+
+def test_what_a_requests_form_depends_on_is_made_once_for_a_backend_and_its_outputs() -> None:
+    with doubling_service() as (service, _), doubling_service() as (other, _):
+        model, another = service.find("m"), other.find("m").backend
+        before = facts_of(model)
+        assert facts_of(model) is before
+        service.models.serve(model, another)
+        after = facts_of(model)
+        assert after is not before
+        model.backend.outputs = (Tensor("late", "float32", (3,)),)
+        assert facts_of(model).sizes == {"late": 3}

@@ -66,9 +66,9 @@ class Gate:
         if request.visit is None and not request.refused and not request.unread:
             request.refused = not self.admits(request, in_turn=True)
 
-    def refuse_in_s(self) -> float:
-        """How long the next refusal waits."""
-        return self._policy.refuse_in_s(time.monotonic())
+    def refuse_in_s(self, connected_s: float) -> float:
+        """How long the next refusal waits, over a connection that was made then."""
+        return self._policy.refuse_in_s(time.monotonic(), connected_s)
 
     def refused(self, request: Request, held: bool = False) -> bytes:
         """The refusal as it goes over the wire, counted; `held`: it has waited for its turn, as many do."""

@@ -29,13 +29,13 @@ class UnreadRefusals:
 
     def __init__(self, gate: Gate, connection: Refusable) -> None:
         self.gate, self._connection = gate, connection
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._connected_s = asyncio.get_running_loop(), time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
     def refuse(self, request: Request) -> bool:
         """At once, since it may cost but little; whether it is held, where too many would be written at once."""
         request.give_room()
-        if (wait_s := self.gate.refuse_in_s()) <= _SOON_S:
+        if (wait_s := self.gate.refuse_in_s(self._connected_s)) <= _SOON_S:
             self._write(request)
             return False
         self._timer = self._loop.call_later(wait_s, self._release, request)
