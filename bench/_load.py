@@ -43,6 +43,7 @@ class Plan(msgspec.Struct, kw_only=True):
     seed: int = 0
     cores: str = ""  # as taskset has them; empty: any
     senders: int = 1  # processes; several have a core each of `cores`, as far as these go
+    naps: bool = False  # of an open loop: it sleeps a tick and then looks for replies, so that none has to wake it up
     spins: bool = False  # of an open loop: it never sleeps, because a timer's millisecond counts as the server's
 
     @property

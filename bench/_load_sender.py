@@ -190,6 +190,9 @@ class _Open(_Load):
             self._over.set()
         elif self._plan.spins:
             self._loop.call_soon(self._send_due)
+        elif self._plan.naps:
+            self._loop.call_soon(self._send_due)
+            time.sleep(_TICK_S)  # of the whole process: replies that come meanwhile wait for the next turn of the loop
         else:
             self._loop.call_later(max(_TICK_S, due[at] - now_s), self._send_due)
 

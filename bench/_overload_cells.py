@@ -53,11 +53,6 @@ class Cell(NamedTuple):
     job: bool = False
 
     @property
-    def leaves_a_core(self) -> bool:
-        """Whether the server is one interpreter and nothing else, so that the sender may have a core for itself."""
-        return self.served.model == "echo" and self.served.replicas == 1 and not self.job
-
-    @property
     def key(self) -> str:
         model, slo_ms, replicas = self.served
         return f"{model:6} {self.rows:2} r {slo_ms:3g} ms x{replicas} {self.load}{' +job' * self.job}"
