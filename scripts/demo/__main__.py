@@ -30,6 +30,7 @@ POLL_S, SAID_EVERY_S = 0.5, 3.0
 KILL_AT = 0.3  # of the job
 LONGEST_S = 240.0  # that is waited for the job
 QUERY_CHARACTERS, SHARD_ROWS, SAMPLE = 80, 100, 100
+SHOWN = 8  # refused requests
 
 
 def main() -> int:
@@ -193,13 +194,15 @@ def tell(figures: Figures) -> None:
 def tell_refusals(figures: Figures) -> None:
     """When live requests were refused, how fast, and why."""
     at = figures.moments
-    for each in figures.without_job() + figures.with_job():
-        if each.told:
-            after = f", {each.due_s - at.killed_s:+.1f} s from the kill" if at.killed_s else ""
-            print(
-                f"Refused at {each.due_s - at.began_s:.1f} s{after}, after {1e3 * each.took_s:.0f} ms, "
-                f"with {each.status}: {each.told}"
-            )
+    refused = [each for each in figures.without_job() + figures.with_job() if each.told]
+    for each in refused[:SHOWN]:
+        after = f", {each.due_s - at.killed_s:+.1f} s from the kill" if at.killed_s else ""
+        print(
+            f"Refused at {each.due_s - at.began_s:.1f} s{after}, after {1e3 * each.took_s:.0f} ms, "
+            f"with {each.status}: {each.told}"
+        )
+    if len(refused) > SHOWN:
+        print(f"and {len(refused) - SHOWN} more")
 
 
 def tell_verdict(promises: list[Promise], busy: str) -> None:
