@@ -26,7 +26,7 @@ SAMPLES = [pytest.param(each, id=type(each).__name__) for each in sample_errors(
 
 def by_frames(error: BaseException) -> TwoshiftError:
     """To a front, from a replica process or one of Ray Serve."""
-    (frame,) = Frames().feed(framed(Refused(7, encode_error(error))))
+    (frame,) = Frames().feed(framed(Refused([7], encode_error(error))))
     found = from_replica(frame)
     assert isinstance(found, Refused)
     return decode_error(found.error)

@@ -39,7 +39,7 @@ CODES = {
 
 
 def from_a_replica(error: TwoshiftError) -> TwoshiftError:
-    (frame,) = Frames().feed(framed(Refused(7, encode_error(error))))
+    (frame,) = Frames().feed(framed(Refused([7], encode_error(error))))
     found = from_replica(frame)
     assert isinstance(found, Refused)
     return decode_error(found.error)
