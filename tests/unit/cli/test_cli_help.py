@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NEED_SERVER = ("twoshift jobs ", "twoshift schedule ", "twoshift batch ", "twoshift rollouts ")
 NOT_ALONE = {
     "twoshift sim replay",
+    "twoshift search",
     "twoshift verify",
     "twoshift deploy",
     "twoshift serve",
@@ -79,7 +80,7 @@ def skip_without_weights(example: str) -> None:
 
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.slow
-# Two read what another wrote, one serves until it is told to stop, some ask a server, two cannot be done twice: they
+# Three read what another wrote, one serves until it is told to stop, some ask a server, two cannot be done twice: they
 # have tests of their own
 @pytest.mark.parametrize(
     "name",
