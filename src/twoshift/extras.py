@@ -41,6 +41,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "jobs": {"pyarrow": "pyarrow"},
     "lance": {"lance": "pylance", "pyarrow": "pyarrow"},
     "lightgbm": {"lightgbm": "lightgbm"},
+    "qdrant": {"pyarrow": "pyarrow", "qdrant_client": "qdrant-client"},
     "query": {"duckdb": "duckdb", "pyarrow": "pyarrow"},
     "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "python_multipart", "uvloop")},
     "otel": {

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from twoshift.batch.plan import Plan, part_location
+from twoshift.batch.part_rows import part_batches
+from twoshift.batch.plan import Plan
 from twoshift.batch.result_columns import ERROR
 from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
@@ -121,22 +121,7 @@ def _tables(plan: Plan, blobs: Blobs) -> Iterator[pa.Table]:
 
 def _batches(plan: Plan, blobs: Blobs) -> Iterator[pa.RecordBatch]:
     for shard in range(len(plan.shards)):
-        with blobs.open(part_location(plan, shard)) as file:
-            if plan.settings.output_format == "parquet":
-                yield from pq.ParquetFile(file).iter_batches(_ROWS)
-            else:
-                yield from _json_batches(file, plan.schema)
-
-
-def _json_batches(lines: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    rows = list[dict[str, Any]]()
-    for line in lines:
-        rows.append(msgspec.json.decode(line))
-        if len(rows) == _ROWS:
-            yield pa.RecordBatch.from_pylist(rows, schema)
-            rows = []
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema)
+        yield from part_batches(blobs, plan, shard, _ROWS)
 
 
 def _is_failed(table: pa.Table) -> NDArray[np.bool_]:

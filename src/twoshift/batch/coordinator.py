@@ -201,8 +201,7 @@ class Coordinator:
         self._rows += message.stats.rows
         worker.committed_rows += message.stats.rows
         self._errors += message.stats.errors
-        if message.published:
-            self.log.stats.append(message.stats)
+        self.log.commit(message.stats, message.published)
         self._cancel(answer.cancel)
         self._check_budget()
 

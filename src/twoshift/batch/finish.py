@@ -8,6 +8,7 @@ import msgspec
 
 from twoshift.batch.against import AgainstReport
 from twoshift.batch.index_report import IndexReport
+from twoshift.batch.loading import LoadReport
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import Listing, list_output
 from twoshift.batch.part_stats import PartStats
@@ -66,6 +67,7 @@ def finish(
     runs: list[RunRecord],
     parity: ParityReport | None,
     indexed: Callable[[], IndexReport | None] = lambda: None,
+    load: LoadReport | None = None,
 ) -> Summary | None:
     """Write everything that a finished job has; raises Broken where a part is missing or damaged.
 
@@ -75,6 +77,7 @@ def finish(
     listing = list_output(output, plan.settings.output)
     stats = _all_stats(output, plan, known, listing)
     summary, budget = Summary.of(plan, stats, runs, parity), plan.settings.error_budget
+    summary = msgspec.structs.replace(summary, load=load)
     if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
         return None
     index, folder = indexed(), f"{plan.settings.output.rstrip('/')}/_twoshift"
@@ -87,12 +90,17 @@ def finish(
     return summary
 
 
-def add_to_report(output: Blobs, plan: Plan, against: AgainstReport) -> None:
-    """What was found once the job was done; raises Broken where a part is missing or damaged."""
+def add_to_report(output: Blobs, plan: Plan, **found: AgainstReport | LoadReport) -> Summary | None:
+    """What was found once the job was done, by its name in the report; None where the job is not done.
+
+    Raises Broken where a part is missing or damaged.
+    """
     summary = read_summary(output, plan.settings.output)
-    if summary is not None and summary.against != against:
-        stats = _all_stats(output, plan, (), list_output(output, plan.settings.output))
-        _write_report(output, plan, msgspec.structs.replace(summary, against=against), stats)
+    if summary is None or all(getattr(summary, name) == value for name, value in found.items()):
+        return summary
+    summary = msgspec.structs.replace(summary, **found)
+    _write_report(output, plan, summary, _all_stats(output, plan, (), list_output(output, plan.settings.output)))
+    return summary
 
 
 def leave(output: Blobs, plan: Plan, summary: Summary, stats: list[PartStats]) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
-from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
+from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.index_job import JobIndex, check_before_loading, index_for
 from twoshift.batch.index_report import IndexReport
@@ -23,6 +22,7 @@ from twoshift.batch.inputs import InputFile, fingerprint, fingerprinted, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.kinds.kind import FirstLook, SampleOf
 from twoshift.batch.kinds.known import kind_of
+from twoshift.batch.loading import JobLoading, LoadReport
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import list_output
@@ -30,6 +30,7 @@ from twoshift.batch.plan import (
     Plan,
     PlannedModel,
     check_same_model,
+    described_shard,
     part_location,
     plan_location,
     read_plan,
@@ -41,7 +42,7 @@ from twoshift.batch.query import moved_result, queried
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.shard_sizes import cut_shards
+from twoshift.batch.shard_sizes import RowWork, cut_shards, part_row_bytes
 from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import Summary
 from twoshift.batch.taken_over import take_over
@@ -54,6 +55,7 @@ __all__ = ["Job", "JobResult", "Resumed"]
 
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
+_NOTHING = FirstLook(pa.schema([]), {})
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
 _RECEIPT_PROMPTS = 4  # of a language model: each is generated all over again
 
@@ -88,6 +90,8 @@ class Job:
         pool: WorkerPool,
         lane: JobOnFleet | None = None,  # where it runs on replicas that serve
     ) -> None:
+        self._loading = JobLoading(settings)
+        settings = self._loading.shown_settings  # as they are written beside the parts
         self.settings, self._blobs_for, self._pool, self._lane = settings, blobs_for, pool, lane
         self._kind = kind_of(settings)
         self._output = blobs_for(settings.output)
@@ -127,6 +131,7 @@ class Job:
             return JobResult(Ending.STOPPED, self._last, None, {}, {})
         finally:
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
+            self._loading.close()
 
     def _begun(
         self, found: Callable[[Resumed | None], None], report: Callable[[JobSnapshot], None],
@@ -145,6 +150,8 @@ class Job:
         files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
         looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
         check_before_loading(self.settings, looked)
+        known = existing or earlier
+        self._loading.check(known.schema if known else (looked or _NOTHING).kept, is_whole=known is not None)
         began_s = time.monotonic()
         loading()
         muster = self._muster
@@ -157,6 +164,7 @@ class Job:
             take_over(earlier, plan, self._committed(earlier) - self._committed(plan), self._blobs_for)
         gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if existing else []
         committed = self._committed(plan)
+        self._loading.begin(plan, self._output, committed)
         found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
@@ -262,7 +270,8 @@ class Job:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
+            plan = self._new_plan(files, looked or _NOTHING, info)
+            self._loading.check(plan.schema, is_whole=True)
             plan = msgspec.structs.replace(plan, sources=fingerprinted(sources, self._blobs_for))
         self._index = index_for(plan, self._blobs_for)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
@@ -278,9 +287,10 @@ class Job:
         model = PlannedModel.of(info, settings.used_adapters)
         model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
         row_s = measured.seconds_per_row * samples.last.model_rows
-        shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, row_s, samples.last.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
         schema = self._kind.schema(looked.kept, results)
+        work = RowWork(row_s, samples.last.row_bytes, lambda: part_row_bytes(files, self._blobs_for, settings, schema))
+        shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, work)
         folder = str(Path.cwd())
         files = fingerprinted(files, self._blobs_for)
         return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
@@ -319,6 +329,8 @@ class Job:
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
             if summary is not None and (self._index is None or self._index.is_done):
+                load = self._loaded(report)
+                summary = summary if load is None else add_to_report(self._output, plan, load=load)
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
         self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
         try:
@@ -341,14 +353,15 @@ class Job:
         """A report of what is done so far."""
         with contextlib.suppress(TwoshiftError, OSError):  # the parts are what counts
             runs, stats = read_runs(self._output, self.settings.output), coordinator.log.stats
-            leave(self._output, plan, Summary.so_far(plan, stats, runs, coordinator.snapshot(), state, reason), stats)
+            summary = Summary.so_far(plan, stats, runs, coordinator.snapshot(), state, reason)
+            leave(self._output, plan, msgspec.structs.replace(summary, load=self._loading.report()), stats)
 
     def _worked(self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None]) -> JobResult:
         with self._recorded(coordinator) as record:
 
             def tell(now: JobSnapshot) -> None:
-                self._last = now
-                report(now)
+                self._last = self._loading.follow(now, coordinator.log.committed)
+                report(self._last)
                 record()
 
             self._coordinator = coordinator
@@ -366,9 +379,10 @@ class Job:
         summary = None
         if ending is Ending.DONE:
             runs = read_runs(self._output, self.settings.output)
-            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt, self._indexed)
+            load = self._loaded(report)
+            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt, self._indexed, load)
             ending = Ending.TOO_MANY_ERRORS if summary is None else Ending(summary.state)
-        dead = {shard: f"{_described(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
+        dead = {shard: f"{described_shard(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
 
     def _indexed(self) -> IndexReport | None:
@@ -376,6 +390,10 @@ class Job:
             return None
         self._pool.close(_CLOSE_S)  # the cores and the memory are the index's now
         return self._index.commit(self.tell)
+
+    def _loaded(self, report: Callable[[JobSnapshot], None]) -> LoadReport | None:
+        """All parts in the store; None where the job has none."""
+        return self._loading.finish(None, lambda rows: report(replace(self._last, rows_loaded=rows)))
 
     @contextlib.contextmanager
     def _recorded(self, coordinator: Coordinator) -> Iterator[Callable[[], None]]:
@@ -427,9 +445,3 @@ class Job:
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:
     return {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(schema))}
-
-
-def _described(plan: Plan, shard: int) -> str:
-    pieces = plan.shards[shard]
-    named = itertools.islice((f"{plan.files[p.file].location} [{p.start}:{p.stop}]" for p in pieces), 3)
-    return ", ".join(named)

@@ -17,7 +17,8 @@ from twoshift.batch.inputs import resolve
 from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.running import HELD_S, MOST_AT_ONCE
-from twoshift.batch.settings import JobSettings, Mark, make_settings
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord

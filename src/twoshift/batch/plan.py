@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.settings import JobSettings, Mark
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings
 from twoshift.declare import declared
 from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
@@ -26,6 +28,7 @@ __all__ = [
     "PlannedModel",
     "check_same_model",
     "check_same_weights",
+    "described_shard",
     "part_location",
     "plan_location",
     "read_plan",
@@ -157,6 +160,12 @@ def part_location(plan: Plan, shard: int) -> str:
     """A shard's part has one name for ever: whoever creates it first has committed the shard."""
     output = plan.settings.output.rstrip("/")
     return f"{output}/part-{shard:06d}.{plan.settings.output_format}"
+
+
+def described_shard(plan: Plan, shard: int) -> str:
+    """What it reads."""
+    named = itertools.islice((f"{plan.files[p.file].location} [{p.start}:{p.stop}]" for p in plan.shards[shard]), 3)
+    return ", ".join(named)
 
 
 def read_plan(blobs: Blobs, output: str) -> Plan | None:

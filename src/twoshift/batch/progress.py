@@ -33,6 +33,8 @@ class JobSnapshot:
     rows_before: int = 0  # committed by earlier runs
     errors_before: int = 0  # of those
     rows_total: int | None = None  # of the input, where its formats tell
+    rows_loaded: int | None = None  # into the job's store, over all runs; None where it has none
+    load_problem: str = ""  # why the store takes no rows now
 
     @property
     def left_s(self) -> float | None:

@@ -78,7 +78,8 @@ class ShardScorer:
         self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
         began_s: float,
     ) -> tuple[PartStats, Seal]:  # fmt: skip
-        part = SINKS[self._plan.settings.output_format].open(staged, self._plan.schema)
+        settings = self._plan.settings
+        part = SINKS[settings.output_format].open(staged, self._plan.schema, settings.compression)
         writer = piece_writer(self._plan, staged, part)
         tally, begun = (
             Tally(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +11,14 @@ import msgspec
 
 from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.index_settings import IndexKey, IndexMetric, IndexName, IndexRecall, check_index
+from twoshift.batch.output_settings import check_outputs
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.batch.setting_values import (
     AMOUNTS,
     AUTO,
     COLUMN,
     COLUMNS,
+    COMPRESSION,
     FOLDER,
     INPUT_FORMAT,
     LOCATION,
@@ -25,9 +26,12 @@ from twoshift.batch.setting_values import (
     OUTPUT_FORMAT,
     OUTPUT_FORMATS,
     SQL,
+    STORE,
+    TABLE,
     TYPES,
     WORKERS,
     ZONE,
+    Mark,
     is_location,
 )
 from twoshift.config import naming_file, read_toml
@@ -55,9 +59,9 @@ from twoshift.policy.hours import Hours
 from twoshift.triggers.zones import offset_of
 from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
-from twoshift.values import EACH, choice, contents, count, duration, names, share, span, usd, whole
+from twoshift.values import EACH, choice, contents, count, duration, names, share, size, span, usd, whole
 
-__all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "Mark", "make_settings", "read_settings"]
+__all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
 
 EMPTY_TEXTS = ("error", "skip", "answer")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
@@ -65,16 +69,6 @@ LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many
 _FORMATS_OF = {JobKindName.TABLE: OUTPUT_FORMATS, JobKindName.REQUESTS: (LINES_FORMAT,)}
 ENGINES = ("local", "ray")
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
-
-
-class Mark(enum.Enum):
-    """What more is to be known of a setting. Those without the first two may change from one run to the next."""
-
-    ROWS = enum.auto()  # decides what the rows of the output are
-    SHARDS = enum.auto()  # decides which rows are in which part
-    HERE = enum.auto()  # a server's jobs run on its own replicas: it is not theirs to say
-    SERVER = enum.auto()  # only a job on a server has it
-    BATCH = enum.auto()  # set by the server, for a file of requests
 
 
 ROWS, SHARDS, HERE, SERVER, BATCH = Mark
@@ -165,6 +159,29 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, HERE,
         setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
                 NOTICE_PLACE, more="See [spot machines](jobs.md#spot-machines).")] = None
+    into: Annotated[
+        str | None, HERE,
+        setting("Load the results into a database or vector store as well: postgresql://user@host/db, FILE.duckdb, "
+                "FILE.sqlite, FOLDER.lance, qdrant://host:6333.", STORE,
+                more="See [stores](stores.md).")] = None
+    into_table: Annotated[
+        str, HERE, setting("With --into: table or collection, created if it does not exist.", TABLE)] = "results"
+    into_key: Annotated[
+        str | None, HERE,
+        setting("With --into: kept column that identifies a row; a newer row replaces an older one.", COLUMN,
+                shown="the row's place in the job")] = None
+    partition_by: Annotated[
+        str | None, HERE,
+        setting("With --into FOLDER.parquet: kept column by whose values the files are divided: COLUMN=VALUE/.",
+                COLUMN)] = None
+    file_size: Annotated[
+        float | None, SHARDS,
+        setting("Size of a part, about: 256MB. Replaces --shard-seconds.", size(),
+                shown="about 30 s of work")] = None
+    compression: Annotated[
+        str, SHARDS,
+        setting("Compression of Parquet parts: zstd, snappy, gzip or none, with a level: zstd:9.", COMPRESSION,
+                more="Vectors of floats do not compress, and are stored as they are.")] = "zstd"
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -280,6 +297,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
         check_index(self)
+        check_outputs(self)
         _ = self.error_budget
 
     def _check_workers(self) -> None:

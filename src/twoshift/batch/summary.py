@@ -15,6 +15,7 @@ from twoshift._version import __version__
 from twoshift.batch.against import AgainstReport
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.index_report import IndexReport, index_words
+from twoshift.batch.loading import LoadReport
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import FailedRow, PartStats
 from twoshift.batch.plan import Plan
@@ -26,7 +27,7 @@ from twoshift.llm_ports import QualityReport
 from twoshift.policy.plan.token_prices import token_prices
 from twoshift.units import counted
 
-__all__ = ["Summary", "against_words", "dollars", "parity_words", "summary_page", "token_price_words"]
+__all__ = ["Summary", "against_words", "dollars", "load_words", "parity_words", "summary_page", "token_price_words"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
 _NAMED_INPUTS = 3
@@ -86,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True):
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     against: AgainstReport | None = None  # how far its answers are from another model's
     index: IndexReport | None = None  # of its vectors
+    load: LoadReport | None = None  # its rows in a store
 
     @classmethod
     def so_far(
@@ -286,6 +288,7 @@ def _words(summary: Summary) -> list[str]:
         words.append(f"Quality in {summary.precision}, measured before the start: {quality.figure:.4f} ({over}).")
     words += [] if summary.against is None else against_words(summary.against)
     words += [] if summary.index is None else index_words(summary.index, summary.rows_per_s)
+    words += [] if summary.load is None else load_words(summary.load)
     if summary.out_of_memory:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
@@ -373,6 +376,19 @@ def against_words(made: AgainstReport) -> Iterator[str]:
     if made.failed_candidate or made.failed_stable:
         only = f"{counted(made.failed_candidate, 'row')} failed only with {made.candidate}"
         yield f"{only}, {made.failed_stable:,} only with {made.stable}."
+
+
+def load_words(load: LoadReport) -> Iterator[str]:
+    """How far the rows are in the store."""
+    replaced = load.rows - load.keyless - load.new_rows
+    parts = [f"{load.new_rows:,} new"] + ([f"{replaced:,} replaced a row with the same key"] if replaced else [])
+    pace = "" if load.rows_per_s is None else f", {load.rows_per_s:,.0f} rows per second while loading"
+    rows = counted(load.rows, "row")
+    yield f"{rows} loaded into {load.into}, table {load.table} ({', '.join(parts)}){pace}."
+    if load.keyless:
+        yield f"{counted(load.keyless, 'row')} of them without a key: only the parts in the output folder have them."
+    if load.problem:
+        yield f"Not all rows are loaded: {load.problem}"
 
 
 def parity_words(parity: ParityReport) -> Iterator[str]:

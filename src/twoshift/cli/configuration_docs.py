@@ -7,7 +7,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from twoshift.batch.settings import JobSettings, Mark
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings
 from twoshift.declare import Declared, declared
 from twoshift.serve.settings import ServeSettings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from twoshift.batch.settings import JobSettings, Mark
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings
 from twoshift.declare import Declared, declared, differing
 
 __all__ = ["local_lines"]

@@ -41,6 +41,7 @@ class JobProgress:
         self._task: Any = None
         self._due_s = time.monotonic() + _FIRST_LINE_S
         self._warned = False
+        self._load_problem = ""
         self._loading: Ongoing | None = None
 
     def __enter__(self) -> JobProgress:
@@ -77,6 +78,9 @@ class JobProgress:
         """A moment of the job."""
         self._loaded()
         self._warn(now)
+        if now.load_problem and now.load_problem != self._load_problem:
+            note(f"The results cannot be loaded now; the job goes on: {now.load_problem}")
+        self._load_problem = now.load_problem
         if self._bar is not None:
             self._bar.update(self._task, completed=now.share, description=self._fitted(now))
         elif time.monotonic() >= self._due_s:
@@ -144,6 +148,8 @@ def _parts(now: JobSnapshot, has_window: bool, is_wide: bool) -> list[str]:
         f"{_short(now.rows_per_s)} rows/s",
         f"{now.shards_done:,}/{now.shards:,} shards",
     ]
+    if now.rows_loaded is not None:
+        parts.append(f"{_short(now.rows_loaded)} loaded")
     if now.left_s is not None:
         parts.append(f"{format_duration(now.left_s)} left")
     if has_window and now.outlook.chance is not None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twoshift.batch.settings import JobSettings, Mark, make_settings, read_settings
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings, make_settings, read_settings
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, own_stdout, show
@@ -190,6 +191,7 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
         "usd_per_million_output_tokens": whole and whole.usd_per_million_output,
         "quality": whole and whole.quality and msgspec.to_builtins(whole.quality),
         "parity": whole and whole.parity and whole.parity.to_dict(),
+        "load": whole and whole.load and msgspec.to_builtins(whole.load),
         "against": whole and whole.against and msgspec.to_builtins(whole.against),
         "index": whole and whole.index and msgspec.to_builtins(whole.index),
         "dead_shards": result.dead,
@@ -236,7 +238,7 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     from twoshift.batch.index_report import index_words
-    from twoshift.batch.summary import against_words, dollars, parity_words, token_price_words
+    from twoshift.batch.summary import against_words, dollars, load_words, parity_words, token_price_words
     from twoshift.units import counted
 
     whole, last = result.summary, result.last
@@ -251,6 +253,8 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield from token_price_words(whole)
         if whole.parity is not None and whole.parity.passed is False:
             yield from parity_words(whole.parity)
+        if whole.load is not None:
+            yield from load_words(whole.load)
         if whole.against is not None:
             yield from against_words(whole.against)
         if whole.index is not None:

@@ -94,7 +94,8 @@ class ComparedJob:
         changed: dict[str, Any] = {
             "model": settings.against, "against": None, "output": against_folder(settings.output),
             "output_format": "parquet", "keep": (settings.text,) if settings.pair and settings.text else (),
-            "window": None, "index": None, **INDEX_SETTINGS,
+            "window": None, "into": None, "into_table": "results", "into_key": None, "partition_by": None,
+            "index": None, **INDEX_SETTINGS,
         }  # fmt: skip
         if settings.query is not None:  # its result is what both read
             changed |= {"query": None, "inputs": (query_location(settings.output),), "input_format": "parquet"}
@@ -108,7 +109,7 @@ class ComparedJob:
         if made is None or (made.candidate_checksum, made.stable_checksum) != checksums:
             made = compared(candidate, stable, blobs_for)
             write_against(blobs_for(output), output, made)
-        add_to_report(blobs_for(output), candidate, made)
+        add_to_report(blobs_for(output), candidate, against=made)
         self._keep(made)
         return made
 

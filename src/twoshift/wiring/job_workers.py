@@ -6,13 +6,17 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from twoshift.batch.device import OwnDevice, WorkDevice
 from twoshift.batch.evaluation import sampled_requests
+from twoshift.batch.finish import add_to_report
+from twoshift.batch.folder import one_coordinator
 from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.loading import LoadReport, load_parts
 from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import LocalPool, WorkerPool
 from twoshift.batch.query import check_query
@@ -31,7 +35,7 @@ from twoshift.wiring.model_loading import check_named, is_llm, load_model
 from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
 from twoshift.wiring.served_models import engine_of
 
-__all__ = ["job_for", "open_job_device", "verify_job"]
+__all__ = ["job_for", "load_job", "open_job_device", "verify_job"]
 
 _SAMPLE_ROWS = 16  # on which a precision is compared with full precision
 _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its coordinator ends it
@@ -126,6 +130,18 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
     gate = gate_of(settings, lambda: sampled_requests(settings, blobs_for, _SAMPLE_ROWS), settings.prompting)
     runtime, quality = load_gated(settings.model, options, gate, settings.registry)
     return LlmDevice(engine_of(runtime, serves=False), quality=quality)
+
+
+def load_job(output: str, wanted: dict[str, Any], loaded: Callable[[float], None]) -> tuple[LoadReport, int]:
+    """A job's parts into a store, and how many shards it has; its report says so, where it is done."""
+    blobs = blobs_for(output)
+    with one_coordinator(output):
+        report, shards = load_parts(blobs, output, wanted, loaded)
+        plan = read_plan(blobs, output)
+        if plan is not None and report.shards == shards:
+            settings = msgspec.structs.replace(plan.settings, output=output)  # it may have been moved
+            add_to_report(blobs, msgspec.structs.replace(plan, settings=settings), load=report)
+    return report, shards
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:

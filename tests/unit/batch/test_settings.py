@@ -139,3 +139,23 @@ def test_an_adapter_is_of_a_language_model_and_goes_with_each_prompt() -> None:
 def test_a_notice_is_looked_for_where_it_can_be(place: str) -> None:
     with pytest.raises(InvalidInput, match="https:// address, or a file"):
         make_settings({"inputs": ["a.csv"], "model": "m", "output": "o", "spot_notice": place})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"compression": "lzma"},
+        {"compression": "zstd:99"},
+        {"compression": "snappy:1"},
+        {"compression": "gzip:x"},
+        {"file_size": -1.0},
+        {"file_size": 1e6, "output_format": "jsonl"},
+        {"into": "a.duckdb", "output_format": "jsonl"},
+        {"into": "a.duckdb", "into_key": "id"},
+        {"into_key": "id", "keep": ["id"]},
+        {"into": "a.duckdb", "into_table": " "},
+    ],
+)
+def test_layouts_and_stores_that_cannot_be_are_refused(words: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        make_settings({"inputs": ["a"], "output": "o", "model": "m", **words})

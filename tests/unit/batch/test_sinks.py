@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.part_stats import PartStats
@@ -58,3 +59,17 @@ def test_a_part_that_is_given_up_is_closed_and_leaves_no_other_file(tmp_path: Pa
     writer.write(batch)
     writer.discard()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("compression", ["zstd:9", "snappy", "gzip:1", "none"])
+def test_columns_of_parquet_are_compressed_as_asked_and_vectors_are_not(tmp_path: Path, compression: str) -> None:
+    schema = pa.schema([pa.field("t", pa.string()), pa.field("v", pa.list_(pa.float32(), 2))])
+    batch = pa.RecordBatch.from_pylist([{"t": "a" * 100, "v": [1.0, 2.0]}] * 100, schema)
+    writer = SINKS["parquet"].open(tmp_path / "part", schema, compression)
+    writer.write(batch)
+    writer.finish(STATS)
+    group = pq.read_metadata(tmp_path / "part").row_group(0)
+    codecs = {group.column(k).path_in_schema: group.column(k).compression for k in range(group.num_columns)}
+    wanted = {"none": "UNCOMPRESSED"}.get(compression, compression.partition(":")[0].upper())
+    assert codecs == {"t": wanted, "v.list.element": "UNCOMPRESSED"}
+    assert pq.read_table(tmp_path / "part").to_pylist() == batch.to_pylist()

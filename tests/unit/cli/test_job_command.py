@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import json, structs, to_builtins
 
-from twoshift.batch.settings import JobSettings, Mark
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings
 from twoshift.cli import main
 from twoshift.cli.batch import _lines
 from twoshift.cli.job_command import local_lines
@@ -50,7 +51,7 @@ ASKED = JobSettings(
 OF_TEXTS = JobSettings(
     inputs=("a",), output="out", model="m", text="q", pair="d", prompt_name="query", too_long="error", empty="skip"
 )
-OF_ROWS = JobSettings(inputs=("a",), output="out", model="m", columns=("x", "y"))
+OF_ROWS = JobSettings(inputs=("a",), output="out", model="m", columns=("x", "y"), file_size=2.5e8, compression="zstd:9")
 
 
 def shown(settings: JobSettings) -> list[str]:

@@ -34,7 +34,7 @@ class JsonLinesSink:
         """Rows with a NaN or an infinity: they would become null, which must not pass for an answer."""
         return {row: f"{name} {_NOT_FINITE}" for row, name in _not_finite(batch).items()}
 
-    def open(self, path: Path, schema: pa.Schema) -> _JsonPart:
+    def open(self, path: Path, schema: pa.Schema, compression: str = "zstd") -> _JsonPart:
         """A writer for a new part."""
         return _JsonPart(path)
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from twoshift.batch.part_file import PartFile, Seal
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.result_columns import is_vector
+from twoshift.batch.setting_values import codec_of
 from twoshift.errors import InvalidInput
 
-__all__ = ["ParquetSink"]
+__all__ = ["ParquetSink", "parquet_writer"]
 
 _METADATA = b"twoshift"
 _ROW_GROUP_ROWS, _READ_ROWS = 64 << 10, 8192
@@ -42,9 +43,9 @@ class ParquetSink:
         """None: it holds every number."""
         return {}
 
-    def open(self, path: Path, schema: pa.Schema) -> _ParquetPart:
+    def open(self, path: Path, schema: pa.Schema, compression: str = "zstd") -> _ParquetPart:
         """A writer for a new part."""
-        return _ParquetPart(path, schema)
+        return _ParquetPart(path, schema, compression)
 
     def stats(self, file: Any, location: str) -> PartStats:
         """From the footer."""
@@ -64,18 +65,9 @@ class ParquetSink:
 
 
 class _ParquetPart:
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        # Vectors of floats do not compress: trying costs more than writing them
-        compression: Any = {
-            field.name: "none" if is_vector(field.type) else "zstd"
-            for field in schema
-            if not pa.types.is_nested(field.type)
-        }
-        compression |= {f"{field.name}.list.element": "none" for field in schema if is_vector(field.type)}
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
         self._file = PartFile(path)
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=compression or "zstd", use_dictionary=False, write_statistics=False
-        )
+        self._writer = parquet_writer(self._file, schema, compression)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
@@ -90,3 +82,20 @@ class _ParquetPart:
         for each in (self._writer, self._file):
             with contextlib.suppress(OSError, ValueError, pa.ArrowException):  # the disk may be full
                 each.close()
+
+
+def parquet_writer(file: Any, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
+    """A writer of parts into a file that is open."""
+    codec, level = codec_of(compression)
+    # Vectors of floats do not compress: trying costs more than writing them
+    plain = {field.name: codec for field in schema if not pa.types.is_nested(field.type)}
+    codecs: Any = plain | {f"{field.name}.list.element": "none" for field in schema if is_vector(field.type)}
+    levels: Any = None if level is None else dict.fromkeys(plain, level)
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression=codecs or codec,
+        compression_level=levels,
+        use_dictionary=False,
+        write_statistics=False,
+    )

@@ -40,7 +40,7 @@ class ResponseLinesSink:
         """None: an answer that cannot be told is an error's line."""
         return {}
 
-    def open(self, path: Path, schema: pa.Schema) -> _LinesPart:
+    def open(self, path: Path, schema: pa.Schema, compression: str = "zstd") -> _LinesPart:
         """A writer for a new part."""
         return _LinesPart(path)
 

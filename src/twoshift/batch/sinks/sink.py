@@ -39,8 +39,8 @@ class Sink(Protocol):
         """Rows with a value that it cannot hold, and why."""
         ...
 
-    def open(self, path: Path, schema: pa.Schema) -> PartWriter:
-        """A writer for a new part at `path`."""
+    def open(self, path: Path, schema: pa.Schema, compression: str = "zstd") -> PartWriter:
+        """A writer for a new part at `path`, compressed as `codec_of` reads it where its format has that."""
         ...
 
     def stats(self, file: Any, location: str) -> PartStats:

@@ -1,0 +1,51 @@
+"""Which settings of a job's output go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["OutputSettings", "check_outputs"]
+
+_OF_STORES = {"into_table": "results", "into_key": None}  # with their defaults
+_OF_PARQUET = {"into": None, "file_size": None, "compression": "zstd"}
+
+
+class OutputSettings(Protocol):
+    """Those of a job that say where its rows go."""
+
+    @property
+    def keep(self) -> tuple[str, ...]: ...
+    @property
+    def output_format(self) -> str: ...
+    @property
+    def into(self) -> str | None: ...
+    @property
+    def into_key(self) -> str | None: ...
+    @property
+    def partition_by(self) -> str | None: ...
+
+
+def check_outputs(settings: OutputSettings) -> None:
+    """Raises InvalidInput for the first that does not fit."""
+    for name, accepted in _problems(settings):
+        raise InvalidInput(name, getattr(settings, name), accepted)
+
+
+def _problems(settings: OutputSettings) -> Iterator[tuple[str, str]]:
+    given: dict[str, Any] = {name: getattr(settings, name) for name in (*_OF_STORES, *_OF_PARQUET)}
+    if settings.into is None:
+        yield from ((name, "--into as well") for name, usual in _OF_STORES.items() if given[name] != usual)
+    if settings.output_format != "parquet":
+        others = (name for name, usual in _OF_PARQUET.items() if given[name] != usual)
+        yield from ((name, "--output-format parquet") for name in others)
+    for name, column in (("into_key", settings.into_key), ("partition_by", settings.partition_by)):
+        if column is not None and column not in settings.keep:
+            yield name, f"a column that --keep copies: --keep {column}"
+    is_folder = (settings.into or "").rstrip("/").endswith(".parquet")
+    if settings.partition_by is not None and not is_folder:
+        yield "partition_by", "--into FOLDER.parquet"
+    if is_folder and (settings.partition_by is None or settings.into_key is not None):
+        yield "into", "--partition-by as well, and no --into-key, for a folder of Parquet files"

@@ -1,0 +1,1 @@
+"""Databases and vector stores that a job's parts are loaded into."""

@@ -1,0 +1,79 @@
+"""`load`: a job's committed parts into a database or a vector store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.output import show
+from twoshift.cli.params import JsonFlag, text
+from twoshift.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from twoshift.batch.loading import LoadReport
+
+__all__ = ["load_command"]
+
+_NOT_DONE = 3  # as a run that was stopped: the same command goes on
+
+
+@command(app, "load", "twoshift load out/ --into results.duckdb --into-table docs --into-key id")
+def load_command(
+    output: Annotated[str, typer.Argument(help="Output folder of a job, local or in a bucket.")],
+    *,
+    into: Annotated[
+        str,
+        text(
+            "Database or vector store: postgresql://user@host/db, FILE.duckdb, FILE.sqlite, FOLDER.lance, "
+            "qdrant://host:6333.",
+            metavar="URL",
+        ),
+    ],
+    into_table: Annotated[str, text("Table or collection, created if it does not exist.", metavar="NAME")] = "results",
+    into_key: Annotated[
+        str | None,
+        text(
+            "Kept column that identifies a row; a newer row replaces an older one.",
+            metavar="COLUMN",
+            shown="the row's place in the job",
+        ),
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        text("With --into FOLDER.parquet: kept column by whose values the files are divided.", metavar="COLUMN"),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Load the results of a job into a database or a vector store.
+
+    Each part is loaded exactly once: run the same command again to load what is missing. Exit code 3: the job is not
+    done, and the parts that it has are loaded.
+    """
+    from twoshift.wiring.job_workers import load_job
+
+    wanted = {"into": into, "into_table": into_table, "into_key": into_key, "partition_by": partition_by}
+    with progress_bar(f"Loading {output}") as progress:
+        report, shards = load_job(output, wanted, progress)
+    show(as_json, _data(output, report, shards), *_lines(report, shards))
+    return 0 if report.shards == shards else _NOT_DONE
+
+
+def _data(output: str, report: LoadReport, shards: int) -> dict[str, object]:
+    import msgspec
+
+    return {"output": output, "shards_of_job": shards, **msgspec.to_builtins(report)}
+
+
+def _lines(report: LoadReport, shards: int) -> Iterator[str]:
+    from twoshift.batch.summary import load_words
+
+    yield from load_words(report)
+    if report.shards < shards:
+        yield (
+            f"{report.shards:,} of {shards:,} parts are loaded, in the order of the shards: the job is not done. Run "
+            "its command again, then this one."
+        )
