@@ -128,8 +128,7 @@ class FrontConnection(asyncio.Protocol):
     async def _answer(self, ask: Ask, request: LiveRequest, visit: _AskVisit) -> None:
         had_s = ask.deadline_s - ask.arrived_s
         visit.begin()
-        visit.reserve(had_s)
-        visit.reserve_s += ask.reserve_s
+        visit.reserve(had_s, ask.reserve_s)
         try:
             answer = await self.answering.model.answer(request)
             if not self.answering.same_clock:

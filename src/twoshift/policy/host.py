@@ -228,9 +228,13 @@ class HostPolicy:
         whole_s = self.pace * (self._before_s + count * before_s) + self.reserve_s(left_s, now_s)
         return host_s <= _HOST_SHARE * left_s and whole_s <= left_s
 
-    def reserve_s(self, had_s: float, now_s: float) -> float:
-        """What is kept of a request's time for what comes after the device."""
-        return min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
+    def reserve_s(self, had_s: float, now_s: float, kept_s: float = 0.0) -> float:
+        """What is kept of a request's time for what comes after the device, beside what a front has kept of it.
+
+        Both together never take more than one of them may: what is dropped with most of its time left helps nobody.
+        """
+        own_s = min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
+        return max(0.0, min(own_s, (_MOST_LAG + _MOST_MARGIN) * had_s - kept_s))
 
     def refuse_in_s(self, now_s: float, connected_s: float = -math.inf) -> float:
         """How long a refusal waits for its turn: those who ask again at once get but a share of the host.

@@ -49,9 +49,9 @@ class Visit:
         """It is parsed and prepared from now on."""
         self._since_s = time.monotonic()
 
-    def reserve(self, had_s: float) -> None:
-        """Of the time that it has, keep some for its reply."""
-        self.reserve_s = self._host.policy.reserve_s(had_s, time.monotonic())
+    def reserve(self, had_s: float, kept_s: float = 0.0) -> None:
+        """Of the time that it has, keep some for its reply, beside what its front has kept."""
+        self.reserve_s = kept_s + self._host.policy.reserve_s(had_s, time.monotonic(), kept_s)
 
     def pause(self) -> None:
         """It waits for a thread; the loop does other things."""

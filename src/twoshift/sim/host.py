@@ -88,9 +88,9 @@ class SimulatedHost:
         """It is let in; what this returns goes to `submitted` and `ended`."""
         return None if self.policy is None else self.policy.admitted(size_bytes)
 
-    def reserve_s(self, had_s: float, now_s: float) -> float:
-        """What is kept of a request's time for its reply."""
-        return 0.0 if self.policy is None else self.policy.reserve_s(had_s, now_s)
+    def reserve_s(self, had_s: float, now_s: float, kept_s: float = 0.0) -> float:
+        """What is kept of a request's time for its reply, beside what was kept in front."""
+        return 0.0 if self.policy is None else self.policy.reserve_s(had_s, now_s, kept_s)
 
     def submitted(self, work: HostWork | None) -> None:
         """It is with a device."""

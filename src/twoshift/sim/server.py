@@ -207,8 +207,8 @@ class SimulatedServer:
 
     def _reserve_s(self, number: int, had_s: float, now_s: float) -> float:
         """What is kept of a request's time for its reply, here and in front."""
-        here_s = self.nodes[number].host.reserve_s(had_s, now_s)
-        return here_s if self._routing is None else here_s + self._door.reserve_s(had_s, now_s)
+        kept_s = 0.0 if self._routing is None else self._door.reserve_s(had_s, now_s)
+        return kept_s + self.nodes[number].host.reserve_s(had_s, now_s, kept_s)
 
     def _turn_away(self, number: int, request: SimRequest, now_s: float) -> None:
         host = self.nodes[number].host

@@ -285,3 +285,19 @@ def test_what_a_request_adds_to_a_frame_is_told_from_what_comes_with_any_frame(
         assert cost.request_s == pytest.approx(each_s, rel=1e-3)
     else:
         assert cost.request_s <= (frame_s + each_s) * (1 + 1e-6)
+
+
+@given(st.floats(0, 1), st.lists(st.floats(0, 1), max_size=30), st.floats(0, 1))
+def test_a_front_and_a_replica_together_keep_at_most_half_of_a_requests_time(
+    lag_s: float, late_s: list[float], had_s: float
+) -> None:
+    front, replica = HostPolicy(), HostPolicy()
+    for made in (front, replica):
+        made.replied(100, AFTER_S, lag_s, 0.0)
+        for each_s in sorted(late_s):
+            made.was_late(had_s, each_s)
+    kept_s = front.reserve_s(had_s, 1.0)
+    own_s = replica.reserve_s(had_s, 1.0, kept_s)
+    assert own_s >= 0
+    assert kept_s + own_s <= 0.5 * had_s + 1e-9
+    assert own_s == pytest.approx(min(kept_s, 0.5 * had_s - kept_s))
