@@ -24,6 +24,7 @@ from twoshift.fleet import outgoing
 from twoshift.fleet.front_connection import connect_front
 from twoshift.fleet.load_board import LoadReading
 from twoshift.fleet.wire import PreparedAsk, asking_prepared
+from twoshift.serve.completions import Pending
 from twoshift.serve.model import Answer
 from twoshift.types import Lane
 from waiting import WAIT_S, until_async
@@ -329,15 +330,18 @@ def test_answers_that_are_there_go_out_before_a_new_request_is_looked_at() -> No
         async with one_replica(0) as (replica, _):
             front, connection = await replica.front()
             completions, inside = replica.answering.completions, list[int]()
-            submit = completions.submit_together
+            submit, settled, has_settled = completions.submit_together, completions.settled, threading.Event()
 
             def looked(*given: Any) -> Any:
                 inside.append(replica.inside)
                 return submit(*given)
 
-            settled, has_settled = completions.settled, threading.Event()
-            completions.submit_together = looked
-            completions.settled = lambda pending: (settled(pending), has_settled.set())
+            def told(pending: Pending) -> None:
+                settled(pending)
+                has_settled.set()
+
+            setattr(completions, "submit_together", looked)  # noqa: B010
+            completions.settled = told
             replica.runtime.gate.clear()
             first = asyncio.ensure_future(front.ask("ab"))
             await on_device(replica)

@@ -471,13 +471,14 @@ READING = CallCost(0.004, 20e-6, per_row_s=20e-6, reading_s=0.012)  # as on a GP
 def test_a_step_with_a_live_prompt_does_not_keep_later_ones_from_reading() -> None:
     policy = GovernorPolicy(READING, replace(SETTINGS, tpot_s=0.04, kv_capacity_tokens=10**6))
     waiting = [prompt(key, 250) for key in range(20)]
-    for number in range(64):  # every second step reads a live prompt, and none is longer than the objective
-        arrived = number % 2
-        decision = policy.decide(
-            LiveLoad(running=4, waiting=arrived, prefill_tokens=250 * arrived), [], waiting, 0.02 * number
+    decided = [  # every second step reads a live prompt, and none is longer than the objective
+        policy.decide(
+            LiveLoad(running=4, waiting=number % 2, prefill_tokens=250 * (number % 2)), [], waiting, 0.02 * number
         )
-    assert decision.prefill_tokens == 250
-    assert len(decision.admit) >= 2
+        for number in range(64)
+    ]
+    assert decided[-1].prefill_tokens == 250
+    assert len(decided[-1].admit) >= 2
 
 
 def test_prompts_that_cannot_be_read_beside_live_streams_come_in_token_by_token_several_at_a_time() -> None:
