@@ -122,11 +122,11 @@ def test_a_candidate_that_ends_the_server_is_rolled_back_at_the_next_start(
 ) -> None:
     versions.push(4, load=when, check=False)
     with versions.serve() as server:
-        deploy(versions, server, "--canary", "100%", model="times:3")
+        deploy(versions, server, "--canary", "50%", model="times:3")  # all of it at once would be a promotion
         if "call" in when:
-            until(lambda: rollout(server)["share"] == 1.0)
+            until(lambda: rollout(server)["share"] == 0.5)
             with contextlib.suppress(OSError, HTTPException):
-                asked(server, 7.0)
+                asked(server, 7.0, "/v2/models/times/versions/3")
         assert server.process.wait() == code
     with versions.serve() as server:
         ended = until_stage(server, "rolled_back")

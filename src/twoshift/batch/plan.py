@@ -271,7 +271,7 @@ def _other_version(before: PlannedModel, now: PlannedModel) -> str:
     was, new = parse_ref(before.name), parse_ref(now.name)
     if was is None or new is None or was == new or None in (was.version, new.version):
         return ""
-    return f"it began with {was}, and {new} was promoted since; to finish it, deploy {was} again and resume the job"
+    return f"it began with {was}, and the model is {new} now; to finish it, name {was}, or deploy it again on a server"
 
 
 def _class_of(name: str) -> str:

@@ -110,7 +110,9 @@ def test_a_changed_model_is_named() -> None:
 def test_another_version_of_the_model_is_named_by_its_number_with_what_to_do() -> None:
     begun = msgspec.structs.replace(plan(), model=msgspec.structs.replace(MODEL, name="m:1"))
     now = msgspec.structs.replace(MODEL, name="m:2", checksum="xyz")
-    with pytest.raises(InvalidInput, match=r"it began with m:1, and m:2 was promoted since.*deploy m:1 again") as told:
+    with pytest.raises(
+        InvalidInput, match=r"it began with m:1, and the model is m:2 now; to finish it, name m:1, or deploy it again"
+    ) as told:
         check_same_model(begun, settings(), now)
     assert "xyz" not in str(told.value)
     check_same_model(begun, settings(), msgspec.structs.replace(MODEL, name="m:2"))  # the same content
