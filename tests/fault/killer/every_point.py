@@ -77,6 +77,7 @@ def _run(output: str, index: str | None) -> int:
     settings = JobSettings(
         inputs=("docs",), output=output, model="m.py:Square", columns=("x",), keep=("id",), shard_rows=50,
         index=index, index_key="id" if index else None, index_metric="l2" if index else "cos",
+        index_recall=0.5 if index else 0.95,  # points on a line are hard for a graph, and kills are what is tried here
     )  # fmt: skip
     ending = Job(settings, blobs_for, ThreadPool(settings)).run(lambda _: None, lambda _: None).ending
     return EXIT_CODES[ending]

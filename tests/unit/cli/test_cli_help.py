@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NEED_SERVER = ("twoshift jobs ", "twoshift schedule ", "twoshift batch ", "twoshift rollouts ")
 NOT_ALONE = {
     "twoshift sim replay",
+    "twoshift load",
     "twoshift search",
     "twoshift verify",
     "twoshift deploy",
