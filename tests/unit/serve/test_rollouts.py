@@ -243,6 +243,8 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
         world.deploy("other:1", deployment="m")
     with pytest.raises(NotFound, match="one of m"):
         world.deploy("m:2", deployment="n")
+    with pytest.raises(InvalidInput, match="share: 0.2 .* no share with the mode now"):
+        world.deploy("m:2", mode="now", share=0.2)
     world.source.room = 10
     with pytest.raises(TooLarge, match="--replace"):
         world.deploy("m:2")
