@@ -157,7 +157,7 @@ class Rollouts:
         if ref is None:
             raise InvalidInput("model", asked.model, "a version in the registry: NAME:4 or NAME@alias")
         if asked.share is not None and asked.mode != "canary":
-            raise InvalidInput("share", asked.share, f"no share with the mode {asked.mode}: only canary begins with one")
+            raise InvalidInput("share", asked.share, f"no share with the mode {asked.mode}: only canary takes one")
         if asked.deployment is not None:
             if asked.deployment not in known:
                 raise NotFound("deployment", asked.deployment, f"one of {', '.join(sorted(known))}")
