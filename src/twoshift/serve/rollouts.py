@@ -164,7 +164,8 @@ class Rollouts:
             return known[asked.deployment]
         found = [name for name, each in self._settings.items() if name in known and _is_of(ref.name, name, each)]
         if len(found) != 1:
-            told = f"one of {', '.join(sorted(found or known))}, which this server serves"
+            which = ": name it (`deploy --as`)" if found else ""
+            told = f"one of {', '.join(sorted(found or known))}, which this server serves{which}"
             raise (InvalidInput if found else NotFound)("deployment", None if found else ref.name, told)
         return known[found[0]]
 

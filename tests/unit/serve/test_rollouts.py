@@ -245,6 +245,11 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
         world.deploy("m:2", deployment="n")
     with pytest.raises(InvalidInput, match=r"share: 0\.2 .* no share with the mode now"):
         world.deploy("m:2", mode="now", share=0.2)
+    world.models.add(Deployment("other"))
+    world.settings["other"] = ModelSettings(model="m:1")
+    with pytest.raises(InvalidInput, match=r"deployment is missing; expected one of m, other.*--as"):
+        world.deploy("m:2")
+    del world.settings["other"]
     world.source.room = 10
     with pytest.raises(TooLarge, match="--replace"):
         world.deploy("m:2")
