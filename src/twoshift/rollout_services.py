@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
-from twoshift.serve.deployments import Deployment
+from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.rollouts import DeployRequest, Rollouts
 from twoshift.serve.shadow import compare_function, shadow_of
@@ -123,6 +123,11 @@ class FileChanges:
             self._note(f"Restart the server to apply the other settings of models.{name}")
         known[name] = msgspec.structs.replace(before, model=new.model, rollout=new.rollout)
         if new.model == before.model:
+            return
+        deployment = self._models.all[name]
+        if deployment.state is DeploymentState.FAILED:  # there is nothing to compare another version with
+            deployment.word = None
+            self._load(name)
             return
         try:
             self._deploy(name, new.model)

@@ -287,3 +287,20 @@ def test_a_model_that_is_loaded_in_a_process_of_its_own_is_known_as_one_that_is_
     made = artifact_of(f"{_class_in(model, 'print(1)')}:Model", tmp_path / "scratch")
     alone = checked(made, tmp_path / "scratch", lambda word: loaded_alone(word, False, 600.0))
     assert alone == checked(made, tmp_path / "scratch", lambda word: loaded_here(word, False))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("source/bad.py:Model", r"; source/bad\.py:\d+: RuntimeError: no weights"),
+        ("source/encoder", r"^source/encoder/config\.json: hidden_size is missing; expected a whole number"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_with_the_users_own_path(tmp_path: Path, source: str, told: str) -> None:
+    _class_in(tmp_path / "source" / "bad.py", "raise RuntimeError('no weights')")
+    (tmp_path / "source" / "encoder").mkdir()
+    for name, text in (("config.json", '{"model_type": "bert"}'), ("tokenizer.json", "{}"), ("model.safetensors", "")):
+        (tmp_path / "source" / "encoder" / name).write_text(text)
+    made = artifact_of(source, tmp_path / "scratch")
+    with pytest.raises(InvalidInput, match=told):
+        checked(made, tmp_path / "scratch", lambda word: loaded_here(word, False))

@@ -185,7 +185,7 @@ class Registry:
         ref = ModelRef(name, number)
         with suppress(Broken):
             self.version(name, number)
-        if not force and (used := [use for use in self.uses(ref) if use.kind == "server" and _may_live(use)]):
+        if not force and (used := [use for use in self.uses(ref) if use.kind == "server"]):
             accepted = f"a version that no server uses: {used[0].where} does; stop it, or use --force"
             raise InvalidInput("VERSION", str(ref), accepted)
         created_at, created_by = self.stamp()
@@ -238,14 +238,15 @@ class Registry:
         return location
 
     def uses(self, version: Version | ModelRef) -> list[VersionUse]:
-        """Who uses a version or has used it, oldest first."""
+        """Jobs that have used a version, and servers that serve it as far as anybody can tell; oldest first."""
         folder = self.layout.uses(version.name, version.version or 0)
         found = list[VersionUse]()
         for each in self.blobs.names(folder):
             data = self.blobs.read(f"{folder}/{each}")
             with suppress(msgspec.DecodeError):
                 found += [] if data is None else [msgspec.json.decode(data, type=VersionUse)]
-        return sorted(found, key=lambda use: use.created_at)
+        kept = (use for use in found if use.kind != "server" or _may_live(use))
+        return sorted(kept, key=lambda use: use.created_at)
 
     def stamp(self) -> tuple[str, str]:
         """When and by whom."""

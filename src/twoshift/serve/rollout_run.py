@@ -167,7 +167,7 @@ class RolloutRun:
         is_news = self._unsaved is not None or bool(record.asked) or policy.stage != record.stage
         if not is_news and now_s - self._saved_s < _SAVE_S:
             return record
-        figures = tuple(map(str, shown.figures))
+        figures = (*map(str, shown.figures), *self._compared())
         reason = f"{shown.reason}{self._last_failure(shown)}"
         event = RolloutEvent(now_s, f"{_word(shown)}: {reason}", figures) if is_news else None
         saved = self._store.save(
@@ -182,6 +182,14 @@ class RolloutRun:
             _logger.warning("%s, %s: %s%s", record.deployment, record.candidate, event.text, told)
         self._saved_s, self._unsaved = now_s, None
         return self._store.get(record.id)
+
+    def _compared(self) -> tuple[str, ...]:
+        """Kept with the decision: nobody can ask the shadow once it has ended."""
+        seen = self.differences
+        if seen is None or not seen.rows:
+            return ()
+        apart = f"difference p50 {seen.p50:.4f}, p99 {seen.p99:.4f}, {seen.share_above:.2%} above {seen.bound:g}"
+        return (f"answers compared: {seen.rows:,}; {apart}",)
 
     def _last_failure(self, decision: RolloutDecision) -> str:
         """With what a candidate that is rolled back has failed, as far as this process has seen it."""

@@ -156,13 +156,16 @@ class Rollouts:
         known, ref = self._models.all, parse_ref(asked.model)
         if ref is None:
             raise InvalidInput("model", asked.model, "a version in the registry: NAME:4 or NAME@alias")
+        if asked.share is not None and asked.mode != "canary":
+            raise InvalidInput("share", asked.share, f"no share with the mode {asked.mode}: only canary takes one")
         if asked.deployment is not None:
             if asked.deployment not in known:
                 raise NotFound("deployment", asked.deployment, f"one of {', '.join(sorted(known))}")
             return known[asked.deployment]
         found = [name for name, each in self._settings.items() if name in known and _is_of(ref.name, name, each)]
         if len(found) != 1:
-            told = f"one of {', '.join(sorted(found or known))}, which this server serves"
+            which = ": name it (`deploy --as`)" if found else ""
+            told = f"one of {', '.join(sorted(found or known))}, which this server serves{which}"
             raise (InvalidInput if found else NotFound)("deployment", None if found else ref.name, told)
         return known[found[0]]
 

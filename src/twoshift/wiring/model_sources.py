@@ -132,12 +132,20 @@ def checked(artifact: Artifact, scratch: Path, load: Callable[[str], LoadedFacts
             return artifact
         found = load(word)
     except InvalidInput as error:
-        accepted = error.accepted.replace(str(folder), artifact.source)
+        accepted = f"{error.accepted.replace(str(folder), _place(artifact))} (--no-check pushes it as it is)"
+        if str(folder) in error.field:  # a place in a file of the model
+            raise InvalidInput(error.field.replace(str(folder), _place(artifact)), error.value, accepted) from error
         kind = type(error) if isinstance(error, NotInstalled | UnusableModel) else InvalidInput
-        raise kind("SOURCE", artifact.source, f"{accepted} (--no-check pushes it as it is)") from error
+        raise kind("SOURCE", artifact.source, accepted) from error
     except Broken as error:
-        raise type(error)(str(error).replace(str(folder), artifact.source)) from error
+        raise type(error)(str(error).replace(str(folder), _place(artifact))) from error
     return replace(artifact, runtime=found.runtime, outputs=found.outputs, model_checksum=found.checksum)
+
+
+def _place(artifact: Artifact) -> str:
+    """Where the user has the files: the folder of a file or of a class, else the source itself."""
+    file = Path(artifact.source.rpartition(":")[0] or artifact.source)
+    return str(file.parent) if file.is_file() else artifact.source
 
 
 def _laid_out(file: ArtifactFile, target: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,6 +125,18 @@ def test_a_version_with_an_alias_or_a_server_is_not_removed(registry: Registry, 
     registry.blobs.delete(use)
     assert registry.remove("m", 3) == len("version 3")
     assert registry.versions("m") == [1, 2]
+
+
+def test_a_server_that_was_killed_on_this_machine_serves_nothing(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 1)
+    registry.used_by(ModelRef("m", 1), "job", "out")
+    location = registry.used_by(ModelRef("m", 1), "server", "host:1234 m")
+    assert {use.kind for use in registry.uses(ModelRef("m", 1))} == {"job", "server"}
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    entry = Path(location)
+    entry.write_text(json.dumps({**json.loads(entry.read_text()), "process": ended.pid}))
+    assert [use.kind for use in registry.uses(ModelRef("m", 1))] == ["job"]
 
 
 def test_a_rollback_to_a_version_that_was_removed_says_what_to_do(registry: Registry, tmp_path: Path) -> None:

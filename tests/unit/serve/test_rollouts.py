@@ -9,13 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
 from twoshift.errors import InvalidInput, NotFound, TooLarge, TryLater
+from twoshift.policy.answer_differences import DifferenceCounts
 from twoshift.policy.rollout import RolloutPolicy
-from twoshift.policy.rollout_values import RolloutSettings, RolloutState
+from twoshift.policy.rollout_values import Compared, RolloutSettings, RolloutState
 from twoshift.ports import RuntimeInfo
 from twoshift.rollout_ports import RolloutRecord
 from twoshift.serve.deployments import Deployment, Deployments, Serving
@@ -113,7 +116,7 @@ class Source:
 class World:
     """One start of a server."""
 
-    def __init__(self, store: Any, model: str = "m:1", table: RolloutTable = TABLE) -> None:
+    def __init__(self, store: Any, model: str = "m:1", table: RolloutTable = TABLE, shadow: Any = None) -> None:
         self.settings = {"m": ModelSettings(model=model, rollout=table)}
         self.models, self.store, self.source = Deployments(), store, Source()
         self.acts = Acts(self.models)
@@ -123,7 +126,7 @@ class World:
             self.settings,
             self.acts,
             self.source,
-            lambda _settings, _split: None,  # type: ignore[arg-type, return-value]
+            lambda _settings, _split: shadow,
         )
         self.deployment = self.models.add(Deployment("m"))
         first = self.rollouts.word_for("m") or ("m:1" if "@" in model else model)
@@ -240,6 +243,13 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
         world.deploy("other:1", deployment="m")
     with pytest.raises(NotFound, match="one of m"):
         world.deploy("m:2", deployment="n")
+    with pytest.raises(InvalidInput, match=r"share: 0\.2 .* no share with the mode now"):
+        world.deploy("m:2", mode="now", share=0.2)
+    world.models.add(Deployment("other"))
+    world.settings["other"] = ModelSettings(model="m:1")
+    with pytest.raises(InvalidInput, match=r"deployment is missing; expected one of m, other.*--as"):
+        world.deploy("m:2")
+    del world.settings["other"]
     world.source.room = 10
     with pytest.raises(TooLarge, match="--replace"):
         world.deploy("m:2")
@@ -247,6 +257,20 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
     with pytest.raises(InvalidInput, match="promote it or roll it back first"):
         world.deploy("m:3", mode="replace")
     assert world.acts.did == []
+
+
+def test_how_far_answers_were_apart_is_kept_when_the_shadow_has_ended(store: SqlRollouts) -> None:
+    counts = DifferenceCounts(0.05)
+    counts.add(np.full(40, 0.25))
+    copies = [Compared(1, 0, candidate_s=0.01, stable_s=0.01)] * 40
+    shadow = SimpleNamespace(taken=lambda: copies, differences=counts.summary, close=lambda: None, why_failed="")
+    world = World(store, table=msgspec.structs.replace(TABLE, shadow=True), shadow=shadow)
+    world.deploy()
+    assert world.until_over(1e9).stage == "promoted"
+    events = world.rollouts.events(world.rollouts.get("m").id)
+    [seen] = [each for event in events for each in event.figures if each.startswith("answers compared")]
+    assert "40; difference p50 0.2" in seen
+    assert seen.endswith("100.00% above 0.05")
 
 
 def test_an_alias_is_followed_and_a_silent_registry_changes_nothing(
