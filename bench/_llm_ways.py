@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -63,6 +64,7 @@ class OurEngine:
             f"{setting.sequences} {1e3 * self._step_s(setting.sequences):.0f} ms")  # fmt: skip
         self._engine: Any = None
         self._job: Any = None
+        self._seen = _Steps(self._runtime)
 
     def _step_s(self, rows: int) -> float:
         from twoshift.types import CallSize
@@ -77,6 +79,7 @@ class OurEngine:
             self._engine.drain()
         objective = LlmObjective(ttft_s=ttft_s, tpot_s=tpot_s, live_slowdown=live_slowdown)
         self._engine = LlmEngine(self._runtime, self.cost, objective)
+        self._seen.watch(self._engine)
 
     async def ask(self, ask: Ask) -> AsyncIterator[int]:
         async for delta in self._engine.stream(self._prompt(ask)):
@@ -105,13 +108,49 @@ class OurEngine:
 
     def notes(self) -> str:
         stats = self._engine.sequences()
-        return f"taken out {stats.requeued}, read again {stats.reread_tokens:,} tokens; last: {stats.why}"
+        return f"taken out {stats.requeued}, read again {stats.reread_tokens:,} tokens; {self._seen.told()}"
 
     def _prompt(self, ask: Ask) -> Any:
         from twoshift.generation import GenerationParams
         from twoshift.llm_ports import Prompt
 
         return Prompt(ask.token_ids, GenerationParams(temperature=0.0, ignore_eos=True), ask.new_tokens)
+
+
+class _Steps:
+    """What the steps of an engine were like, and what its governor said, since this was last told."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._step, self._engine = runtime.step, None
+        runtime.step = self._stepped
+        self._forget()
+
+    def watch(self, engine: Any) -> None:
+        self._engine = engine
+
+    def _forget(self) -> None:
+        self._took: dict[bool, list[tuple[float, int, float]]] = {False: [], True: []}  # by whether prompts were read
+        self._why: Counter[str] = Counter()
+
+    def _stepped(self, prefill_tokens: int | None = None) -> Any:
+        step = self._step(prefill_tokens)
+        if step.seconds is not None and self._engine is not None:
+            predicted_s = self._engine.curves.seconds(step.size)
+            read = sum(each for each in step.tokens.values() if each > 1)
+            self._took[read > 0].append((step.seconds, read or step.size.rows, predicted_s))
+            self._why[self._engine._counters.why] += 1  # `sequences()` counts all that wait
+        return step
+
+    def told(self) -> str:
+        lines = list[str]()
+        for reads, took in self._took.items():
+            if took:
+                ms, size, said = (1e3 * sum(each[at] for each in took) / len(took) for at in (0, 1, 2))
+                kind = f"read {size / 1e3:.0f} tokens" if reads else f"only decode {size / 1e3:.0f}"
+                lines.append(f"{len(took)} steps {kind}, {ms:.1f} ms each ({said:.1f} predicted)")
+        lines += [f"{count} x {why}" for why, count in self._why.most_common(3)]
+        self._forget()
+        return "; ".join(lines)
 
 
 class _Vllm:

@@ -14,6 +14,7 @@ from twoshift.types import CallSize
 __all__ = ["GovernorPolicy"]
 
 _AT_ONCE, _AT_ONCE_SHARE = 8, 1 / 16  # prompts that begin together, of those that run: fewer steps read any
+_WORTH = 0.5  # of what it takes to read at all: what the tokens of prompts take that begin before others are there
 _PLACES, _PLACES_SHARE = 2, 0.03  # of the sequences, left to live ones that come: nobody has to go for them
 _RECENT_STEPS = 32  # over which live prompts are averaged
 # Of a prompt: a runtime that has forgotten what it read of it would never come to its end
@@ -212,11 +213,9 @@ class GovernorPolicy:
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
-        if (
-            not is_filled
-            and readable > 1
-            and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting))
-        ):
+        count = len(running) + len(admitted)
+        few = len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting))
+        if few and not is_filled and readable > 1 and not self._is_worth_reading(live, count, unread):
             return [], "waiting until several prompts can begin in one step"
         if not admitted:
             return [], self._why_none(live, running)
@@ -227,6 +226,12 @@ class GovernorPolicy:
             return "the step, the KV cache or the prefill budget has no capacity for another sequence"
         streams = live.running + live.waiting
         return f"a live slowdown of {self.settings.live_slowdown:g} leaves no capacity beside {streams} live streams"
+
+    def _is_worth_reading(self, live: LiveLoad, count: int, unread: Sequence[int]) -> bool:
+        """Whether the tokens of these prompts take about as long as it takes to read at all, however little."""
+        reading = len(unread)
+        decoding_s, least_s = self.predicted_s(live, count, 0, 0), self.predicted_s(live, count, reading, 2 * reading)
+        return self.predicted_s(live, count, reading, sum(unread)) - least_s >= _WORTH * (least_s - decoding_s)
 
     def _readable(self, live: LiveLoad, count: int, bounds: _Bounds) -> int:
         """Background prompt tokens that a step has time for beside so many sequences.

@@ -71,11 +71,12 @@ class _Kinds:
             self._decoding.observed(size, seconds, ended_s)
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """One that reads takes at least as long as one that decodes as much."""
-        decoding_s = _first_known(self._decoding, self.other._decoding).seconds(size, quantile)
+        """One that reads takes at least as long as one that decodes as many sequences."""
+        decoding = _first_known(self._decoding, self.other._decoding)
         if size.longest <= 1:
-            return decoding_s
-        return max(decoding_s, _first_known(self._reading, self.other._reading).seconds(size, quantile))
+            return decoding.seconds(size, quantile)
+        reading_s = _first_known(self._reading, self.other._reading).seconds(size, quantile)
+        return max(reading_s, decoding.seconds(CallSize.uniform(max(1, size.rows)), quantile))
 
 
 def _first_known(own: _Learned, other: _Learned) -> _Learned:
@@ -88,6 +89,7 @@ class _Learned:
     def __init__(self, measured: CallCost) -> None:
         self._measured: Curve = measured
         self._added_s, self._times = 0.0, 1.0
+        self._least = 0.0  # times the measured curve: below the sizes that were seen, where less is added than nothing
         self.is_known = False
         self._spread = tuple[float, ...]()  # sorted: seen over predicted
         self._residuals: deque[float] = deque(maxlen=_RESIDUALS)
@@ -96,12 +98,15 @@ class _Learned:
         self._since = 0
 
     def seconds(self, size: CallSize, quantile: float) -> float:
-        usual_s = self._added_s + self._times * self._measured.seconds(size)
+        usual_s = self._usual_s(self._measured.seconds(size))
         if quantile == 0.5:
             return usual_s
         if not self._spread:
             return usual_s * self._measured.seconds(size, quantile) / self._measured.seconds(size)
         return usual_s * max(1.0, self._spread[min(len(self._spread) - 1, int(quantile * len(self._spread)))])
+
+    def _usual_s(self, said_s: float) -> float:
+        return max(self._added_s + self._times * said_s, self._least * said_s)
 
     def observed(self, size: CallSize, seconds: float, ended_s: float) -> None:
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
@@ -112,7 +117,7 @@ class _Learned:
         if seen is None:
             seen = self._seen[bucket] = deque(maxlen=_PER_BUCKET)
         seen.append((said_s, seconds, ended_s))
-        self._residuals.append(seconds / (self._added_s + self._times * said_s))
+        self._residuals.append(seconds / self._usual_s(said_s))
         self._since += 1
         if self._since >= _EVERY or (not self.is_known and self._since >= _FEW):
             self._since = 0
@@ -128,7 +133,7 @@ class _Learned:
         if not points:
             return
         self.is_known = True
-        self._added_s, self._times = _line(points)
+        self._added_s, self._times, self._least = _line(points)
         if len(self._residuals) >= _RESIDUALS // 2:
             self._spread = tuple(sorted(self._residuals))
 
@@ -137,14 +142,20 @@ def _weight(age_s: float) -> float:
     return max(_LEAST_WEIGHT, 0.5 ** (age_s / _HALF_LIFE_S))
 
 
-def _line(points: list[tuple[float, float, float]]) -> tuple[float, float]:
-    """What is added to the measured curve and what it is multiplied with, neither below zero."""
-    total = sum(weight for _, _, weight in points)
-    said = sum(weight * x for x, _, weight in points) / total
-    took = sum(weight * y for _, y, weight in points) / total
+def _line(points: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """What is added to the measured curve, what it is multiplied with, and with what at the least.
+
+    Errors count relative to the size: large steps of a job alone must not decide what small ones take beside streams.
+    Where launching and running overlap, as they do not while steps are measured, less is added than nothing.
+    """
+    weights = [weight / x**2 for x, _, weight in points]
+    total = sum(weights)
+    said = sum(weight * x for weight, (x, _, _) in zip(weights, points, strict=True)) / total
+    took = sum(weight * y for weight, (_, y, _) in zip(weights, points, strict=True)) / total
     prior = _PRIOR * total * said**2
-    across = sum(weight * (x - said) ** 2 for x, _, weight in points) + prior
-    along = sum(weight * (x - said) * (y - took) for x, y, weight in points) + prior
+    across = sum(weight * (x - said) ** 2 for weight, (x, _, _) in zip(weights, points, strict=True)) + prior
+    along = sum(weight * (x - said) * (y - took) for weight, (x, y, _) in zip(weights, points, strict=True)) + prior
     times = min(_SLOPES[1], max(_SLOPES[0], along / across))
+    least_said = min(x for x, _, _ in points)
     added = took - times * said
-    return (added, times) if added >= 0 else (0.0, took / said)
+    return added, times, max(0.0, (added + times * least_said) / least_said) if added < 0 else 0.0

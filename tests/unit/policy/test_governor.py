@@ -453,19 +453,31 @@ def test_a_prompt_leaves_for_live_ones_more_often_where_their_slowdown_is_bounde
     assert left == leaves
 
 
-@pytest.mark.parametrize(("places", "begins"), [(1, 0), (7, 0), (8, 8)])
-def test_prompts_begin_several_at_once_so_that_fewer_steps_read_any(places: int, begins: int) -> None:
-    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+READING = CallCost(0.004, 20e-6, per_row_s=20e-6, reading_s=0.012)  # as on a GPU: a step that reads costs by itself
+
+
+@pytest.mark.parametrize(
+    ("places", "tokens", "begins"),
+    [(1, 30, 0), (7, 30, 0), (8, 30, 8), (1, 200, 0), (1, 310, 1), (2, 200, 2)],
+)
+def test_prompts_wait_for_others_until_their_tokens_are_worth_what_it_takes_to_read_at_all(
+    places: int, tokens: int, begins: int
+) -> None:
+    policy = GovernorPolicy(READING, replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
     running = [decoding(key) for key in range(200 - places)]
-    assert len(policy.decide(IDLE, running, [prompt(1000 + key) for key in range(20)], 5.0).admit) == begins
+    waiting = [prompt(1000 + key, tokens) for key in range(20)]
+    assert len(policy.decide(IDLE, running, waiting, 5.0).admit) == begins
+
+
+def test_prompts_wait_for_no_others_where_it_costs_nothing_to_read() -> None:
+    policy = GovernorPolicy(CallCost(0.004, 20e-6), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    running, waiting = [decoding(key) for key in range(199)], [prompt(1000 + key, 30) for key in range(20)]
+    assert policy.decide(IDLE, running, waiting, 5.0).admit == (1000,)
 
 
 def test_the_last_prompts_wait_for_no_others() -> None:
-    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
-    assert policy.decide(IDLE, [decoding(key) for key in range(199)], [prompt(1000)], 5.0).admit == (1000,)
-
-
-READING = CallCost(0.004, 20e-6, per_row_s=20e-6, reading_s=0.012)  # as on a GPU: a step that reads costs by itself
+    policy = GovernorPolicy(READING, replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    assert policy.decide(IDLE, [decoding(key) for key in range(199)], [prompt(1000, 30)], 5.0).admit == (1000,)
 
 
 def test_a_step_with_a_live_prompt_does_not_keep_later_ones_from_reading() -> None:

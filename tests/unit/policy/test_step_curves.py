@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.policy.cost import CallCost
 from twoshift.policy.step_curves import StepCurves
 from twoshift.types import CallSize
@@ -18,7 +21,7 @@ def test_a_kind_of_step_learns_only_from_its_own() -> None:
     assert curves.seconds(DECODE) == decode_s
 
 
-def test_a_step_that_reads_is_never_predicted_to_be_shorter_than_one_that_decodes_as_much() -> None:
+def test_a_step_that_reads_is_never_predicted_to_be_shorter_than_one_that_decodes_as_many_sequences() -> None:
     curves = StepCurves(CallCost.line(0.005, 0.00002))
     for at in range(20):
         curves.observed(DECODE, 4 * curves.seconds(DECODE), 0.01 * at)
@@ -73,3 +76,39 @@ def test_steps_without_background_sequences_have_a_curve_of_their_own_and_teach_
         curves.observed(DECODE, 0.011, 0.01 * at)
     assert curves.alone.seconds(DECODE) == pytest.approx(0.008)
     assert curves.seconds(DECODE) == pytest.approx(0.011)
+
+
+def test_large_steps_of_a_job_alone_do_not_decide_what_small_ones_take_beside_streams() -> None:
+    """Launching and running overlap once every step reads, and the device is slower for much than it was measured."""
+    cost = CallCost(0.004, 23e-6, per_row_s=20e-6, reading_s=0.012)
+    curves, small, middle = StepCurves(cost), CallSize.of([1] * 170 + [300]), CallSize.of([1] * 170 + [600])
+    large = CallSize.of([1] * 30 + [8000])
+    for at in range(16):
+        curves.observed(large, 1.2 * cost.seconds(large), 0.2 * at)
+    for at in range(60):
+        size = small if at % 2 else middle
+        curves.observed(size, cost.seconds(size) - 0.008, 4.0 + 0.03 * at)
+    for size in (small, middle):
+        assert curves.seconds(size) == pytest.approx(cost.seconds(size) - 0.008, rel=0.1)
+    assert curves.seconds(large) == pytest.approx(1.2 * cost.seconds(large), rel=0.2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 8000), st.floats(0.05, 20.0)), min_size=1, max_size=12),
+    st.integers(1, 300),
+    st.integers(1, 8000),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_whatever_was_seen_more_work_never_takes_less_and_none_takes_no_time(
+    seen: list[tuple[int, int, float]], rows: int, more: int
+) -> None:
+    cost = CallCost(0.004, 23e-6, per_row_s=20e-6, reading_s=0.012)
+    curves = StepCurves(cost)
+    for at in range(5 * len(seen)):
+        decoding, read, times = seen[at % len(seen)]
+        size = CallSize.of([1] * decoding + ([read] if read > 1 else []))
+        curves.observed(size, times * cost.seconds(size), 0.01 * at)
+    small, large = CallSize.uniform(rows), CallSize.uniform(rows + more)
+    assert 0 < curves.seconds(small) <= curves.seconds(large)
+    assert curves.seconds(small) <= curves.seconds(small, 0.9)
+    assert 0 < curves.seconds(CallSize.of([1] * rows + [2])) <= curves.seconds(CallSize.of([1] * rows + [2 + more]))
