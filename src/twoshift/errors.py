@@ -14,6 +14,7 @@ TwoshiftError
 │   └── Forbidden         show one that may do it
 ├── TryLater              come back: `retry_after_s` says when
 │   ├── OverLimit         the caller is over a limit of its own; others are served
+│   ├── Asleep            the model has no replica now: this request starts one
 │   └── Elsewhere         another server does this now: ask that one
 ├── NoRoom                give the device a larger call budget: nothing is wrong with the row
 ├── Late                  give it more time: it was not done by its deadline, or could not be any more
@@ -30,6 +31,7 @@ from typing import Any, Self, TypeVar
 from twoshift.durations import format_duration
 
 __all__ = [
+    "Asleep",
     "Broken",
     "BrokenModel",
     "Denied",
@@ -221,6 +223,10 @@ class TryLater(TwoshiftError):
 
 class OverLimit(TryLater):
     """The caller is over a limit of its own; others are served."""
+
+
+class Asleep(TryLater):
+    """The model has no replica now; one starts, and is ready too late for this request."""
 
 
 class Elsewhere(TryLater):

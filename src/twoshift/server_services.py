@@ -176,10 +176,10 @@ def _job_host(
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, _fleets(models, settings.registry), allowed, claim, notifier.check)
+    return JobHost(jobs, _fleets(models, settings), allowed, claim, notifier.check)
 
 
-def _fleets(models: Deployments, registry: str | None) -> Callable[[str], LiveFleet]:
+def _fleets(models: Deployments, settings: ServeSettings) -> Callable[[str], LiveFleet]:
     from twoshift.batch.job_seats import EngineReplica, LiveFleet
     from twoshift.fleet.fleet_backend import FleetBackend
     from twoshift.serve.llm.language_model import is_language_model
@@ -213,7 +213,7 @@ def _fleets(models: Deployments, registry: str | None) -> Callable[[str], LiveFl
     def fleet_of(name: str) -> LiveFleet:
         version, known = None, models.known(name)
         if known is None:
-            name, version = deployed_version(models, name, registry)
+            name, version = deployed_version(models, name, settings.registry)
             known = models.all[name]
         asked, name = name, known.name
         serving = models.get(name)
@@ -226,6 +226,7 @@ def _fleets(models: Deployments, registry: str | None) -> Callable[[str], LiveFl
             partial(why_away, name),
             name,
             None if asked == name else asked,
+            settings.models[name].job_replicas(settings.engine),
             version,
         )
 

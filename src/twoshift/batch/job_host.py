@@ -135,13 +135,18 @@ class JobHost:
         """The lanes of the jobs that run."""
         return {job_id: each.lane for job_id, each in self._queue.running.all().items()}
 
-    def backlog(self, model: str) -> list[tuple[int, float]]:
-        """Of each job that runs over a model: rows left, and seconds left of its window, infinite without one.
+    def backlog(self, model: str) -> list[tuple[int, float, int]]:
+        """Of each job that runs over a model: rows left, seconds left of its window (infinite without one), and the
+        replicas that it asks for.
 
         Those that are held back for their hours are not in it: more replicas would not help them.
         """
         at_work = [each for each in self._queue.running.all().values() if not each.lane.why_held]
-        return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.lane.model == model]
+        return [
+            (each.last.rows_left, each.last.window_left_s, each.asked_workers)
+            for each in at_work
+            if each.lane.model == model
+        ]
 
     def used(self) -> dict[Payer, Used]:
         """By owner and model: what jobs have had of the devices since this start."""

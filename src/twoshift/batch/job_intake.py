@@ -17,7 +17,7 @@ from twoshift.batch.inputs import resolve
 from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.running import HELD_S, MOST_AT_ONCE
-from twoshift.batch.setting_values import Mark
+from twoshift.batch.setting_values import AUTO, Mark
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
@@ -30,7 +30,7 @@ __all__ = ["JobIntake"]
 
 _QUEUED = f"at most {MOST_AT_ONCE} jobs run at once on a server"
 _OF_BATCHES = ("endpoint", "due_unix_s", "adapters")
-_NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
+_NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks]
 
 
 class JobIntake:
@@ -89,8 +89,7 @@ class JobIntake:
 
     def add(self, job_id: str, settings: JobSettings, owner: str) -> None:
         """A job of the server's own, once, however often it is asked for."""
-        replicas = self._fleet_of(settings.model).replicas()
-        settings, now_s = msgspec.structs.replace(settings, workers=max(1, len(replicas))), time.time()
+        now_s = time.time()
         record = JobRecord(
             job_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, _QUEUED,
             owner=owner, due_unix_s=settings.due_unix_s, kind=settings.kind,
@@ -115,6 +114,9 @@ class JobIntake:
             raise InvalidInput(
                 "endpoint", data.get("endpoint"), "no value: to run a file of requests, use POST /v1/batches"
             )
+        if data.get("workers") == AUTO:
+            accepted = "a number: on a server, batch_replicas of the model adds what a window needs"
+            raise InvalidInput("workers", AUTO, accepted)
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
         fleet = self._fleet_of(settings.model)
@@ -126,7 +128,16 @@ class JobIntake:
             settings = msgspec.structs.replace(settings, model=fleet.version)
         settings.check_model(fleet.is_llm)
         settings.check_preparers(usable_threads())
-        return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
+        _check_workers(settings, fleet)
+        return settings
+
+
+def _check_workers(settings: JobSettings, fleet: LiveFleet) -> None:
+    """Raises InvalidInput where the model may not have so many replicas for a job."""
+    asked, most = settings.first_workers, fleet.most_workers
+    if asked > most:
+        more = "raise its max_replicas and scale.batch_replicas on the server for more"
+        raise InvalidInput("workers", asked, f"at most {most}, the replicas of {settings.model} for a job; {more}")
 
 
 def _look(settings: JobSettings, allowed: Allowance) -> None:

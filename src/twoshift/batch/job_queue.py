@@ -169,6 +169,9 @@ class JobQueue:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
+            fleet = self._fleet_of(settings.model)
+            asked = min(settings.first_workers, fleet.most_workers)  # which may have changed since
+            settings = msgspec.structs.replace(settings, workers=max(asked, len(fleet.replicas())))
             lane = self._lane(record.owner, settings)
             kind = self._kinds[record.kind]
             blobs_for = kind.blobs_for(record.owner)
@@ -180,7 +183,7 @@ class JobQueue:
         thread = threading.Thread(
             target=lambda: self._run(record.id, kind, begun), name=f"twoshift-{record.id}", daemon=True
         )
-        begun = HostedJob(job, pool, lane, thread, (record.owner, lane.model))
+        begun = HostedJob(job, pool, lane, thread, (record.owner, lane.model), asked)
         self.running.add(record.id, begun)
         thread.start()
 

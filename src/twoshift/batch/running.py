@@ -38,6 +38,7 @@ class HostedJob:
     lane: JobOnFleet
     thread: threading.Thread
     payer: tuple[str, str]  # its owner, and the model
+    asked_workers: int = 1  # replicas that it asks for while it runs
     now: JobSnapshot | None = None  # that the store has not heard of yet
     last: JobSnapshot = NOTHING_YET
     is_ours: bool = True  # False: another server goes on with it

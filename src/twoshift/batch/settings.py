@@ -142,8 +142,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     index_key: Annotated[IndexKey, HERE] = None
     index_recall: Annotated[IndexRecall, HERE] = 0.95
     workers: Annotated[
-        int | Literal["auto"], HERE,
-        setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs.",
+        int | Literal["auto"],
+        setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs. "
+                "With --on: replicas that the server has while the job runs.",
                 WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
     max_workers: Annotated[
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None

@@ -52,6 +52,12 @@ def add_command(
         choice("What to do if the previous run is still running.", ("skip", "queue", "cancel"), shown="skip"),
     ] = None,
     notify: Annotated[str | None, text("Names of the server's webhooks to call when a run ends: a,b.")] = None,
+    workers: Annotated[
+        int | None,
+        whole(
+            "Replicas that the server has while a run's job runs; those beyond live load go when it ends.", most=1024
+        ),
+    ] = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -64,7 +70,9 @@ def add_command(
     from twoshift.client.requests import absolute
 
     server = server_at(on)
-    told = {} if notify is None else {"notify": [each.strip() for each in notify.split(",") if each.strip()]}
+    told: dict[str, Any] = {} if workers is None else {"workers": workers}
+    if notify is not None:
+        told["notify"] = [each.strip() for each in notify.split(",") if each.strip()]
     settings = read_settings(Path(job), told)
     if after is not None and server.is_local:
         after = absolute(after)

@@ -96,8 +96,17 @@ class FleetBackend(ABC, Generic[_Derived]):
         """Those in whose batch lanes jobs may run."""
         return self.group.lane_replicas()
 
+    @property
+    def cold_start_s(self) -> float:
+        """What the last start of a replica took; 0: not known."""
+        return self._fleet.cold_start_s
+
+    def wakes_in_s(self) -> float | None:
+        """Until it answers, where it sleeps; None where it does not."""
+        return self.group.wakes_in_s()
+
     def scale_to(self, replicas: int) -> None:
-        """So many, at least one: new ones start in the background, those that go finish first."""
+        """So many: new ones start in the background, those that go finish first."""
         self._fleet.scale_to(replicas)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.fleet.control import Loaded, ToChild, UsageReport, WorkEnded, WorkSaid
 from twoshift.fleet.link import Link
+from twoshift.fleet.wake_up import WakeUp
 from twoshift.fleet.wire import Heartbeat
 from twoshift.serve.sums import NOTHING, queues_together, stats_together
 from twoshift.types import Lane, ReplicaCounts
@@ -62,6 +63,7 @@ class ReplicaFleet(Protocol):
 
     scales_itself: ClassVar[bool]  # by what replicas count, so that nobody else refuses requests or adds replicas
     crashes: int  # replicas that have ended by themselves
+    cold_start_s: float  # what the last start of a replica took; 0: not known
 
     def start(self) -> None:
         """Until all are ready; raises what the first that cannot start says."""
@@ -77,6 +79,10 @@ class ReplicaFleet(Protocol):
 
     def scale_to(self, replicas: int) -> None:
         """So many, where it does not scale itself."""
+        ...
+
+    def wakes_in_s(self) -> float | None:
+        """Until a replica is ready, once one is asked for, where there is none because none was needed; else None."""
         ...
 
     def killed(self) -> Sequence[int]:
@@ -140,6 +146,7 @@ class ReplicaGroup:
         self._known: list[LiveReplica] = []  # that are listened to
         self._askable: dict[int, LiveReplica] = {}  # of those, by their numbers
         self._gone = NOTHING  # what replicas that are no more had done
+        self.wake_up = WakeUp()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -162,9 +169,18 @@ class ReplicaGroup:
         assert link is not None  # noqa: S101 - it has joined
         return link
 
+    def wakes_in_s(self) -> float | None:
+        """As its fleet says; None where a replica can be asked."""
+        return None if self._askable else self.fleet.wakes_in_s()
+
+    async def awake(self, rows: int, deadline_s: float | None) -> None:
+        """Until a replica can be asked, where the fleet sleeps; raises Asleep where that is too late."""
+        if not self._askable:
+            await self.wake_up.wait(rows, deadline_s, self.wakes_in_s)
+
     def health(self) -> Health:
-        """Whether a replica can be asked; one that hangs is replaced."""
-        reason = "" if self._askable else self.fleet.why_none()
+        """Whether a replica can be asked, or will be by whoever asks; one that hangs is replaced."""
+        reason = "" if self._askable or self.wakes_in_s() is not None else self.fleet.why_none()
         return Health(not reason, reason, 0.0, self.waiting()[Lane.ONLINE].oldest_s)
 
     def stats(self) -> EngineStats:
@@ -173,7 +189,8 @@ class ReplicaGroup:
 
     def waiting(self) -> dict[Lane, Queue]:
         """Who waits for a device."""
-        return queues_together([each.waiting for each in self._beats()])
+        asleep = dict.fromkeys(Lane, Queue(0, 0.0)) | {Lane.ONLINE: self.wake_up.queue()}
+        return queues_together([asleep, *(each.waiting for each in self._beats())])
 
     def lane_replicas(self) -> list[RemoteReplica]:
         """Those in whose batch lanes jobs may run."""
@@ -220,6 +237,7 @@ class ReplicaGroup:
         self._spawn(member.link.connect(member.child.take_live()))
         self._askable[number] = member
         self._router.joined(number, opened)
+        self.wake_up.joined()
 
     def _cut_off(self, member: LiveReplica) -> None:
         """Its connection is gone, and mostly so is it; where it lives on, nobody could ask it."""

@@ -82,6 +82,7 @@ class FleetLlm(TakesPrompts, FleetBackend[LlmDerived]):
         tenant: str = "",
     ) -> Running:
         """With their first token; a replica that is lost before it, or refuses, is not the only one that is asked."""
+        await self.group.awake(len(rows), None if timeout_s is None else arrived_s + timeout_s)
         asked = self._sizes.of(rows)
         refused: TryLater | None = None
         tried = list[int]()

@@ -42,6 +42,7 @@ class Backlog:
 
     pending_rows: int
     time_left_s: float  # of its window; infinite where it has none
+    asked_workers: int = 0  # replicas that it asks for while it runs
 
 
 class FleetObserver:
@@ -61,6 +62,7 @@ class FleetObserver:
         self._points.append((now_s, now))
         while len(self._points) > 2 and self._points[1][0] <= now_s - _RATE_S:
             self._points.popleft()
+        backlogs = [*self._backlogs()]
         levels: dict[str, Any] = {name: _rounded(level) for name, level in now.levels.items()}
         replicas = ReplicaState(
             ready=counts.ready,
@@ -69,14 +71,16 @@ class FleetObserver:
             refused_rows_per_s=self._rate("refused_rows"),
             replica_rows_per_s=_rounded(now.rows_per_s_since(self._points[0][1])),
             harvested_rows_per_s=self._rate("harvested_rows"),
+            job_rows_left=sum(max(1, each.pending_rows) for each in backlogs),  # a job that begins or ends has one, too
             **levels,
         )
-        urgent = most_urgent(self._backlogs())
+        urgent = most_urgent(backlogs)
         workers = BatchBacklog(
             pending_items=urgent.pending_rows,
             worker_items_per_s=replicas.replica_rows_per_s,
             time_left_s=_rounded(urgent.time_left_s),
             harvested_items_per_s=replicas.harvested_rows_per_s,
+            asked_workers=sum(each.asked_workers for each in backlogs),
         )
         return FleetState(replicas, workers)
 

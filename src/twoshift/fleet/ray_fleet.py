@@ -110,6 +110,7 @@ class RayFleet:
         self, spec: ReplicaSpec, address: str | None, following: ReplicaGroup, note: Callable[[str], None]
     ) -> None:
         self._name, self._following, self._note = spec.name, following, note
+        self.cold_start_s = 0.0  # Ray does not say
         self.crashes = 0  # replicas that have ended by themselves; Ray replaces them
         self._ray = _cluster.join(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")
@@ -160,6 +161,9 @@ class RayFleet:
 
     def scale_to(self, replicas: int) -> None:
         """Ray Serve does, by our policy."""
+
+    def wakes_in_s(self) -> None:
+        """A replica is kept."""
 
     def replace(self, member: _Member, why: str) -> None:
         """It fails Ray's next health check, and Ray starts another one."""

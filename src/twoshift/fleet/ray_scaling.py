@@ -49,7 +49,9 @@ def replica_state(context: RayContext) -> ReplicaState:
 
     ready, figures = len(running), together(of)
     waiting = round(figures.pop("waiting") + (context.total_queued_requests or 0.0))
-    return ReplicaState(ready, max(0, context.target_num_replicas - ready), waiting=waiting, **figures)
+    jobs = round(figures.pop("job_rows_left"))
+    starting = max(0, context.target_num_replicas - ready)
+    return ReplicaState(ready, starting, waiting=waiting, job_rows_left=jobs, **figures)
 
 
 class RayScaling:

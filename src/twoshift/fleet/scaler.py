@@ -37,7 +37,7 @@ class Scaler:
         self.state: FleetState | None = None  # as it was last seen
         self._last: FleetScale | None = None  # what was last decided: the same is not said again
         self._logged = 0
-        self._stop = threading.Event()
+        self._stop, self._look = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def step(self) -> FleetScale:
@@ -59,16 +59,25 @@ class Scaler:
         self._thread = threading.Thread(target=self._run, args=(every_s,), name="twoshift-scaler", daemon=True)
         self._thread.start()
 
+    def look_now(self) -> None:
+        """Somebody waits for a replica: take the next step at once."""
+        self._look.set()
+
     def close(self, timeout_s: float = 5.0) -> None:
         """No more steps; the fleet stays as it is."""
         self._stop.set()
+        self._look.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
         if self._log is not None and (self._thread is None or not self._thread.is_alive()):
             self._log.close()
 
     def _run(self, every_s: float) -> None:
-        while not self._stop.wait(every_s):
+        while not self._stop.is_set():
+            self._look.wait(every_s)
+            self._look.clear()
+            if self._stop.is_set():
+                return
             try:
                 self.step()
             except TwoshiftError as error:

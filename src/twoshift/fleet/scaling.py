@@ -64,6 +64,8 @@ def signals(models: Mapping[str, Deployment], backlogs: Callable[[str], Iterable
            each(lambda jobs, _: most_urgent(jobs).pending_rows))  # fmt: skip
     yield ("gauge", "urgent_seconds_left", "Seconds left in the most urgent job window; infinite without one.", label,
            each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
+    yield ("gauge", "cold_start_seconds", "Seconds that the last start of a replica took; 0: not known.", label,
+           each(lambda _, counts: counts.levels["cold_start_s"]))  # fmt: skip
     yield ("gauge", "replica_rows_per_second", "Rows per second that one replica can process within the SLO.", label,
            each(lambda _, counts: counts.rows_per_s_since(None)))  # fmt: skip
 

@@ -86,6 +86,8 @@ class Supervisor:
         self._members: dict[int, Member] = {}
         self._failures: deque[Failure] = deque(maxlen=_FAILURES)
         self.crashes = 0  # members that nobody had asked to end
+        self.cold_start_s = 0.0  # of the last that became ready
+        self._slept = False  # none was wanted, and none has become ready since
         self._killed: deque[int] = deque(maxlen=_FAILURES)  # of those: from outside
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
@@ -121,11 +123,23 @@ class Supervisor:
             return ReplicaCounts(ready, starting if gave_up else max(0, self._wanted.replicas - ready))
 
     def scale_to(self, replicas: int) -> None:
-        """So many, at least one; the new ones start in the background, and those that are too many finish first."""
+        """So many; the new ones start in the background, and those that are too many finish first."""
         with self._lock:
-            if max(1, replicas) != self._wanted.replicas:
-                self._wanted = VersionWanted(self._spec.version, max(1, replicas), asked_s=time.monotonic())
+            if replicas != self._wanted.replicas:
+                self._wanted = VersionWanted(self._spec.version, replicas, asked_s=time.monotonic())
+                self._slept = self._slept or not replicas
                 self._nudge()
+
+    def wakes_in_s(self) -> float | None:
+        """What is left of a start, if one takes as long as the last; None where the replicas do not sleep."""
+        with self._lock:
+            members = [*self._members.values()]
+            is_ready = any(each.stage is ReplicaStage.READY for each in members)
+            if not self._slept or is_ready or self.policy.gave_up(self._wanted, self._observed()):
+                return None
+            begun_s = [each.since_s for each in members if each.stage is ReplicaStage.STARTING]
+            # one that is overdue stays so for a while
+            return abs(self.cold_start_s - (time.monotonic() - min(begun_s) if begun_s else 0.0))
 
     def replace(self, member: Member, why: str) -> None:
         """End one that hangs; another one is started."""
@@ -170,7 +184,8 @@ class Supervisor:
         actions: list[Action] = []
         if self._first_error is None:  # else it is about to be closed
             with self._lock:
-                wanted, observed, now_s = Wanted((self._wanted,)), self._observed(), time.monotonic()
+                observed, now_s = self._observed(), time.monotonic()
+                wanted = Wanted((self._wanted,), floor=min(1, self._wanted.replicas))
             actions = self.policy.decide(wanted, observed, now_s)
         for action in actions:
             self._act(action)
@@ -235,7 +250,8 @@ class Supervisor:
             if why := other_model(self._first, message):  # it ends as one that could not start
                 member.fault = why
                 return
-            member.opened, member.ready_s = message, time.monotonic()
+            member.opened, member.ready_s, self._slept = message, time.monotonic(), False
+            self.cold_start_s = member.ready_s - member.since_s
             self._move(member, ReplicaStage.READY)
             ready, wanted = len(self.members()), self._wanted.replicas
         self._say(f"{self._spec.name}: replica {member.number} is ready, {ready} of {wanted}")

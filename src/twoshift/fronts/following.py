@@ -62,6 +62,7 @@ class FollowedFleet:
 
     scales_itself: ClassVar[bool] = False
     crashes = 0  # the main process counts them
+    cold_start_s = 0.0
 
     def __init__(self, group: ReplicaGroup, loaded: Callable[[int], Loaded]) -> None:
         self._group, self._loaded = group, loaded
@@ -106,6 +107,9 @@ class FollowedFleet:
     def scale_to(self, replicas: int) -> None:
         """Never: that is the main process's."""
         raise AssertionError(replicas)
+
+    def wakes_in_s(self) -> None:
+        """A server with fronts keeps a replica."""
 
     def replace(self, member: Any, why: str) -> None:
         """Whether it ends is for the main process to say; here its connection is made anew."""

@@ -30,7 +30,8 @@ def uses_fronts(settings: ServeSettings, cores: int, is_program: bool) -> bool:
     """Whether live requests are taken by processes of their own; in a script only where it says so."""
     if settings.fronts is not None:
         return settings.fronts > 1
-    return is_program and settings.engine == "local" and cores >= LEAST_CORES
+    may_sleep = any(each.min_replicas == 0 for each in settings.models.values())
+    return is_program and settings.engine == "local" and cores >= LEAST_CORES and not may_sleep
 
 
 class FrontProcesses:

@@ -74,10 +74,12 @@ class WorkerPolicy:
     def decide(self, state: BatchBacklog, now_s: float, devices: int | None = None) -> Scale:
         """What to add or remove now; `devices` is what the online replicas leave."""
         limit = self.settings.quota if devices is None else max(0, min(self.settings.quota, devices))
-        if state.pending_items == 0:
+        if state.pending_items == 0 and state.asked_workers == 0:
             self.window = HighestNeed(self.settings.cooldown_s)
             return _scale(0, state.workers, "no job has rows to process", Signal.IDLE)
         found = self._need(state)
+        if state.asked_workers > found.count:
+            found = Need(state.asked_workers, Signal.ASKED, f"a job asks for {state.asked_workers} more workers")
         wanted, why, signal = found.count, found.why, found.signal
         need = min(wanted, self.settings.quota)
         if self.window.is_empty:
@@ -165,7 +167,12 @@ def _beyond(backlog: BatchBacklog, present: int, online: int) -> BatchBacklog:
     """The backlog as the replicas see it that live load does not need: the others harvest in proportion."""
     extra = max(0, present - online)
     kept = (present - extra) / present if present else 1.0
-    return replace(backlog, workers=extra, harvested_items_per_s=backlog.harvested_items_per_s * kept)
+    return replace(
+        backlog,
+        workers=extra,
+        harvested_items_per_s=backlog.harvested_items_per_s * kept,
+        asked_workers=max(0, backlog.asked_workers - online),
+    )
 
 
 def _scale(target: int, present: int, why: str, signal: Signal) -> Scale:

@@ -20,7 +20,8 @@ _ROUNDING = 1e-9  # 3 replicas that exactly suffice are not 4
 
 
 class SeenModel(Protocol):
-    """What is read of a model. A language model also has `sequences()`, with `live_kv_use`."""
+    """What is read of a model. A language model also has `sequences()`, with `live_kv_use`; replicas in processes of
+    their own have `cold_start_s`."""
 
     def waiting(self) -> Mapping[Lane, Any]:
         """Rows or sequences that wait in each lane, and for how long."""
@@ -66,7 +67,7 @@ def _by_waiting(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
         return None
     # a queue says that more is needed, not how much: it doubles at most
     need = min(ceil_to(state.waiting / most, settings.max_replicas), max(1, 2 * ready))
-    why = f"{state.waiting} requests wait on {_replicas(ready)}, more than {most} each"
+    why = f"{state.waiting} requests wait" + (f" on {_replicas(ready)}, more than {most} each" if ready else "")
     return _no_second_burst(Need(need, Signal.QUEUE, why), state)
 
 
@@ -82,6 +83,20 @@ def _by_kv(state: ReplicaState, settings: ReplicaSettings) -> Need:
     need = ceil_to(state.ready * state.kv_saturation / settings.kv_mark, settings.max_replicas)
     why = f"live sequences hold {state.kv_saturation:.0%} of the KV cache; the limit is {settings.kv_mark:.0%}"
     return Need(need, Signal.KV, why)
+
+
+def _by_jobs(state: ReplicaState, _settings: ReplicaSettings) -> Need | None:
+    # one is enough: what a window needs beyond it is counted with the workers
+    why = f"rows that jobs have left: {state.job_rows_left}"
+    return Need(1, Signal.JOBS, why) if state.job_rows_left else None
+
+
+def _floor(state: ReplicaState, settings: ReplicaSettings) -> Need:
+    least, limit_s = settings.min_replicas, settings.cold_start_limit_s
+    if least or limit_s is None or 0 < state.cold_start_s <= limit_s:
+        return Need(least, Signal.FLOOR, f"the minimum number of replicas is {least}")
+    took = f"takes {state.cold_start_s:.3g} s" if state.cold_start_s else "is not measured yet"
+    return Need(1, Signal.FLOOR, f"one replica stays: a cold start {took}, and the objective is {limit_s:g} s")
 
 
 def _by_refused(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
@@ -119,12 +134,16 @@ def _live_kv_use(model: Any) -> float:
     return model.sequences().live_kv_use if hasattr(model, "sequences") else 0.0
 
 
+def _cold_start_s(model: Any) -> float:
+    return getattr(model, "cold_start_s", 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Observed:
     """How a figure comes about, and what it asks for."""
 
     together: Callable[[Sequence[float]], float]  # of what replicas tell
-    read: Callable[[SeenModel], float] | None  # None: the observer measures it as a rate
+    read: Callable[[SeenModel], float] | None  # None: the observer knows it
     need: Callable[[ReplicaState, ReplicaSettings], Need | None] | None
 
 
@@ -156,6 +175,9 @@ class ReplicaState:
     # measured capacity of one replica inside the SLO; 0: not measured yet
     replica_rows_per_s: float = _figure(together=_mean_of_known)
     harvested_rows_per_s: float = _figure()  # batch rows that ride on the ready replicas
+    job_rows_left: int = _figure(need=_by_jobs)  # of jobs that may run now
+    # what the last start of a replica took; 0: not measured yet
+    cold_start_s: float = _figure(read=_cold_start_s, together=_highest)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -184,7 +206,7 @@ def together(told: Callable[[str], Iterable[float]]) -> dict[str, float]:
 
 def needs(state: ReplicaState, settings: ReplicaSettings) -> list[Need]:
     """What every signal asks for, in the order in which equal ones count."""
-    floor = Need(settings.min_replicas, Signal.FLOOR, f"the minimum number of replicas is {settings.min_replicas}")
+    floor = _floor(state, settings)
     rate, *others = (each.need(state, settings) for _, each in _observed() if each.need is not None)
     # the rate before the floor: of two that are the same it says more
     return [each for each in (rate, floor, *others) if each is not None]

@@ -125,7 +125,8 @@ class _Player:
         if (header["log"], header["format"]) != (_KIND, _FORMAT):
             raise _Unreadable(f"a {_KIND} log of format {_FORMAT}")
         settings, limit = header["settings"], header["settings"]["device_limit"]
-        replicas = replace(ReplicaSettings(**settings["replicas"]), **self._overrides)
+        recorded = {name: value for name, value in settings["replicas"].items() if name != "allow_zero"}  # of old logs
+        replicas = replace(ReplicaSettings(**recorded), **self._overrides)
         if limit is not None:
             limit = max(replicas.max_replicas, limit if "max_replicas" not in self._overrides else 0)
         self._policy = AutoscalePolicy(replicas, WorkerSettings(**settings["workers"]), limit, bool(settings["shared"]))

@@ -28,9 +28,10 @@ class BatchBacklog:
     time_left_s: float = math.inf  # to the end of the window; negative when it is missed
     harvested_items_per_s: float = 0.0  # what the live fleet delivers, expected over the time left
     workers: int = 0  # running or starting
+    asked_workers: int = 0  # that a job asks for while it runs
 
     def __post_init__(self) -> None:
-        for name in ("pending_items", "worker_items_per_s", "harvested_items_per_s", "workers"):
+        for name in ("pending_items", "worker_items_per_s", "harvested_items_per_s", "workers", "asked_workers"):
             check_at_least(name, getattr(self, name), 0)
         if math.isnan(self.time_left_s):
             raise InvalidInput("time_left_s", self.time_left_s, "seconds to the end of the window")
@@ -40,6 +41,7 @@ class Signal(enum.StrEnum):
     """What a decision followed from, in a word: for counting decisions."""
 
     FLOOR = "floor"
+    JOBS = "jobs"  # rows of jobs need a replica, where there may be none
     RATE = "rate"
     BORROW = "borrow"  # batch rows give way: no replica is added
     KV = "kv"
@@ -51,6 +53,7 @@ class Signal(enum.StrEnum):
     HARVEST = "harvest"  # the live replicas' idle time is enough
     UNMEASURED = "unmeasured"
     WINDOW = "window"
+    ASKED = "asked"  # by a job
     QUOTA = "quota"
 
 
@@ -81,9 +84,9 @@ class FleetScale:
 class ReplicaSettings:
     """Bounds and triggers of an online endpoint."""
 
-    min_replicas: int = 1
+    min_replicas: int = 1  # 0: none where nobody needs one; the next caller then waits for a cold start
     max_replicas: int = 8
-    allow_zero: bool = False  # a cold start then meets a caller: only where there is no SLO
+    cold_start_limit_s: float | None = None  # a longer cold start keeps a replica; None: there is no objective
     waiting_per_replica: int = 20
     longest_wait_s: float = 1.0
     refused_share: float = 0.01  # of what is offered
@@ -93,9 +96,10 @@ class ReplicaSettings:
     cooldown_s: float = 300.0
 
     def __post_init__(self) -> None:
-        least = 0 if self.allow_zero else 1
-        check_at_least("min_replicas", self.min_replicas, least)
+        check_at_least("min_replicas", self.min_replicas, 0)
         check_at_least("max_replicas", self.max_replicas, max(1, self.min_replicas))
+        if self.cold_start_limit_s is not None:
+            check_at_least("cold_start_limit_s", self.cold_start_limit_s, 0)
         check_at_least("waiting_per_replica", self.waiting_per_replica, 1)
         check_at_least("longest_wait_s", self.longest_wait_s, 0)
         check_at_least("cooldown_s", self.cooldown_s, 0)

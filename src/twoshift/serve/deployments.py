@@ -15,7 +15,7 @@ from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.registry.names import parse_ref
 from twoshift.serve.derived import Derived
-from twoshift.serve.live_model import LiveModel
+from twoshift.serve.live_model import LiveModel, Sleeps
 from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.past_versions import PastVersions, VersionCounts
@@ -48,9 +48,15 @@ class Serving:
     inside: int = 0  # of the server's loop
     version: str = ""  # the registry's number
     facts: tuple[object, ModelFacts] | None = None  # of its outputs: what requests are read by, on the server's loop
+    _sleeper: Sleeps | None = None
 
     def __post_init__(self) -> None:
         self.version = self.version or version_of(self.backend.info)
+        self._sleeper = self.backend if isinstance(self.backend, Sleeps) else None
+
+    def wakes_in_s(self) -> float | None:
+        """Until it answers, where it sleeps; None where it does not."""
+        return None if self._sleeper is None else self._sleeper.wakes_in_s()
 
 
 class Deployment:

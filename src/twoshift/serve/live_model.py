@@ -14,7 +14,7 @@ from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["LiveModel", "crashes_of"]
+__all__ = ["LiveModel", "Sleeps", "crashes_of"]
 
 
 class LiveModel(Protocol):
@@ -89,3 +89,12 @@ class CountsCrashes(Protocol):
 def crashes_of(model: LiveModel) -> int:
     """How often it, or a replica of it, has ended by itself."""
     return model.crashes if isinstance(model, CountsCrashes) else 0
+
+
+@runtime_checkable
+class Sleeps(Protocol):
+    """A model that may have no replica while nobody needs one."""
+
+    def wakes_in_s(self) -> float | None:
+        """Until it answers, where it sleeps; None where it does not."""
+        ...

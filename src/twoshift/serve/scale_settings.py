@@ -47,11 +47,14 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Between two looks."""
         return parse_duration(self.every, "every")
 
-    def replicas(self, min_replicas: int, max_replicas: int) -> ReplicaSettings:
+    def replicas(
+        self, min_replicas: int, max_replicas: int, cold_start_limit_s: float | None = None
+    ) -> ReplicaSettings:
         """How live load sizes them; raises InvalidInput."""
         return ReplicaSettings(
             min_replicas=min_replicas,
             max_replicas=max_replicas,
+            cold_start_limit_s=cold_start_limit_s,
             waiting_per_replica=self.waiting_per_replica,
             longest_wait_s=parse_duration(self.longest_wait, "longest_wait"),
             refused_share=self.refused_share,
@@ -61,11 +64,12 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             cooldown_s=parse_duration(self.cooldown, "cooldown"),
         )
 
-    def policy(self, min_replicas: int, max_replicas: int) -> AutoscalePolicy:
-        """Who decides; raises InvalidInput."""
+    def policy(self, min_replicas: int, max_replicas: int, cold_start_limit_s: float | None = None) -> AutoscalePolicy:
+        """Who decides; raises InvalidInput. With a minimum of 0 a longer cold start than this keeps one replica."""
         workers = WorkerSettings(
             quota=self.batch_replicas,
             start_s=parse_duration(self.start, "start"),
             cooldown_s=parse_duration(self.cooldown, "cooldown"),
         )
-        return AutoscalePolicy(self.replicas(min_replicas, max_replicas), workers, max_replicas, shared=True)
+        replicas = self.replicas(min_replicas, max_replicas, cold_start_limit_s)
+        return AutoscalePolicy(replicas, workers, max_replicas, shared=True)

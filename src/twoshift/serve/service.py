@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
-from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
+from twoshift.errors import Asleep, InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
@@ -31,6 +31,7 @@ __all__ = ["Fronts", "Repository", "Service", "close_models"]
 _logger = logging.getLogger("twoshift.serve")
 _NOT_READY_S = 1.0
 _WATCH_S = 1.0
+_PATIENCE = 4.0  # a start on a busy machine takes that many times as long as the last one
 _LONGEST_WAIT_S = 60.0  # that somebody is told to wait
 
 
@@ -207,7 +208,8 @@ class Service:
             running = await serving.backend.begin(rows, timeout_s, arrived_s, leave, caller.tenant)
         except BaseException as error:
             leave()
-            if isinstance(error, TryLater) and (timeout_s is None or timeout_s >= model.derived.slo_s):
+            is_refusal = isinstance(error, TryLater) and not isinstance(error, Asleep)
+            if is_refusal and (timeout_s is None or timeout_s >= model.derived.slo_s):
                 model.metrics.refused_rows += len(rows)
             raise
         running.version, split = serving.version, model.split
@@ -227,9 +229,10 @@ class Service:
         """Within the timeout, or the objective where it can be kept; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
-        had_s = model.timeout_s if timeout_s is None else timeout_s
         serving = self._entered(model, caller)
         backend = serving.backend
+        # who has set no time waits for a model that sleeps
+        had_s = model.timeout_s + _PATIENCE * (serving.wakes_in_s() or 0.0) if timeout_s is None else timeout_s
         model.metrics.offered_rows += len(rows)
         if visit is not None:
             visit.reserve(had_s)
@@ -264,6 +267,8 @@ class Service:
     ) -> TryLater | Late:
         """As the caller gets it, who had so much time."""
         host = self.host
+        if isinstance(error, Asleep):  # a replica starts: more of them would not have helped
+            return error
         if had_s >= slo_s:  # in less time than that nobody has promised it
             model.metrics.refused_rows += rows
             if isinstance(error, Late) and error.begun:
@@ -294,6 +299,8 @@ class Service:
         """What its models cannot keep, as far as is known now, and those of them that do not answer."""
         derived = [(name, model.derived_now()) for name, model in self.models.items()]
         slow = [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
+        left = [(name, each.serving.wakes_in_s()) for name, each in self.models.items() if each.serving is not None]
+        slow += [f"{name} is asleep: the next request waits about {s:.2g} s" for name, s in left if s is not None]
         return slow + [why for each in self.models.all.values() if (why := each.why_not or each.reason)]
 
     def follow_curves(self) -> None:

@@ -79,7 +79,13 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         int, setting("Number of replica processes; each gets a GPU or a share of the CPU cores.", _REPLICAS)
     ] = 1
     min_replicas: Annotated[
-        int | None, setting("With --max-replicas: minimum number of replicas.", _REPLICAS, shown="1")
+        int | None,
+        setting(
+            "With --max-replicas: minimum number of replicas; 0: none while nobody needs one.",
+            whole(0, 1024),
+            shown="1",
+            more="See [scale to zero](autoscaling.md#scale-to-zero).",
+        ),
     ] = None
     max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
     scale: Annotated[ScaleSettings, key("Settings of the autoscaler.")] = ScaleSettings()
@@ -179,6 +185,12 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return (_SLO_MS if self.slo_ms is None else self.slo_ms) / 1e3
 
     @property
+    def objective_s(self) -> float | None:
+        """That was asked for, until an answer or its first token comes; None: there is none."""
+        asked_ms = self.ttft_ms if self.slo_ms is None else self.slo_ms
+        return None if asked_ms is None else asked_ms / 1e3
+
+    @property
     def ttft_s(self) -> float | None:
         """To a first token; None: what the device can keep."""
         return None if self.ttft_ms is None else self.ttft_ms / 1e3
@@ -192,6 +204,12 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def is_scaled(self) -> bool:
         """Whether the number of its replicas changes by itself."""
         return self.max_replicas is not None and (self.min_replicas is not None or self.max_replicas > self.replicas)
+
+    def job_replicas(self, engine: str) -> int:
+        """That a job may ask for: those that are always there, and what batch_replicas allows beyond them."""
+        least = (self.min_replicas or 1) if self.is_scaled else self.first_replicas
+        more = self.scale.batch_replicas if engine == "local" else 0  # Ray Serve adds none for jobs
+        return min(least + more, self.max_replicas or least)
 
     @property
     def first_replicas(self) -> int:
@@ -305,6 +323,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
         accepted = "1, because engine = ray uses a single front-end process"
         _require(self.engine == "local" or self.fronts in (None, 1), "fronts", self.fronts, accepted)
+        if any(each.min_replicas == 0 for each in self.models.values()):
+            accepted = "at least 1 with engine = ray, which keeps a replica"
+            _require(self.engine == "local", "min_replicas", 0, accepted)
+            accepted = "1: front-end processes cannot wake a model with min_replicas = 0"
+            _require(self.fronts in (None, 1), "fronts", self.fronts, accepted)
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or API keys (`twoshift key`), or --open to let everyone on the network send requests"

@@ -51,6 +51,8 @@ def live_model(
         _check_remote(each, settings.engine)
     else:
         each.check_rows()
+    if apart and each.min_replicas == 0:
+        raise InvalidInput("min_replicas", 0, "at least 1: the front-end processes of this server cannot wake a model")
     cancelled = cancelled or Future()
     if settings.engine == "ray":
         return ray_model(name, each, settings.address, note, cancelled)
@@ -84,7 +86,7 @@ def _check_remote(settings: ModelSettings, engine: str) -> None:
     if engine != "local":
         raise InvalidInput("engine", engine, f"local: {why}")
     for name in ("replicas", "min_replicas", "max_replicas"):
-        if (getattr(settings, name) or 1) > 1:
+        if getattr(settings, name) not in (None, 1):
             raise InvalidInput(name, getattr(settings, name), f"1: {why}")
 
 

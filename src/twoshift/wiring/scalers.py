@@ -37,8 +37,16 @@ def scalers_for(
         if not isinstance(fleet, FleetModel | FleetLlm) or fleet.scales_itself:
             continue
         if each.is_scaled and each.max_replicas is not None:
-            policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
-            found[name] = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+            least = 1 if each.min_replicas is None else each.min_replicas
+            policy = each.scale.policy(least, each.max_replicas, each.objective_s)
+            scaler = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+            fleet.group.wake_up.wanted = scaler.look_now
+            found[name] = scaler
+            if least == 0 and each.objective_s is not None and fleet.cold_start_s > each.objective_s:
+                note(
+                    f"{name} keeps one replica, although min_replicas is 0: a cold start takes "
+                    f"{fleet.cold_start_s:.2g} s, and the objective is {each.objective_s:g} s."
+                )
     return found
 
 

@@ -83,7 +83,7 @@ class Fleet:
     def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
             raise NotFound("model", name, "one of square")
-        return LiveFleet(lambda: [self.replica], list, why_dead=lambda: self.engine.why_dead)
+        return LiveFleet(lambda: [self.replica], list, why_dead=lambda: self.engine.why_dead, most_workers=2)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
@@ -129,6 +129,19 @@ def test_a_job_whose_model_has_died_waits_for_the_next_server(fleet: Fleet) -> N
     fleet.check()
 
 
+def test_a_job_asks_for_replicas_only_as_far_as_its_model_may_have_them(fleet: Fleet) -> None:
+    with pytest.raises(InvalidInput, match=r"workers: 3 cannot be used; expected at most 2, .*batch_replicas"):
+        fleet.host.submit(fleet.settings(workers=3))
+    with pytest.raises(InvalidInput, match="workers: 'auto' cannot be used; expected a number"):
+        fleet.host.submit(fleet.settings(workers="auto", window="1h"))
+    job = fleet.host.submit(fleet.settings(workers=2))
+    fleet.wait(job.id, lambda state: state is JobState.RUNNING)
+    assert [asked for _, _, asked in fleet.host.backlog("square")] == [2]
+    fleet.model.gate.set()
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+
+
 def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     fleet.model.gate.set()
     job = fleet.host.submit(fleet.settings())
@@ -145,7 +158,7 @@ def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:
     job = fleet.host.submit(fleet.settings(window="1h"))
     while not (found := fleet.host.backlog("square")) or not 0 < found[0][0] < 500:  # before and after the first look
         time.sleep(0.02)
-    ((rows_left, window_left_s),) = found
+    ((rows_left, window_left_s, _),) = found
     assert 0 < rows_left < 500
     assert 3500 < window_left_s < 3600
     assert fleet.host.backlog("another") == []

@@ -68,7 +68,7 @@ class Llm:
 
 
 def test_waiting_sequences_and_what_live_ones_hold_of_the_kv_cache_are_read_of_a_language_model() -> None:
-    assert read_levels(Llm()) == {"waiting": 7, "oldest_wait_s": 0.5, "kv_saturation": 0.6}
+    assert read_levels(Llm()) == {"waiting": 7, "oldest_wait_s": 0.5, "kv_saturation": 0.6, "cold_start_s": 0.0}
 
 
 def test_a_model_without_sequences_holds_no_kv_cache() -> None:

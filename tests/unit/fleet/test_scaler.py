@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,30 @@ def test_load_beyond_one_replica_adds_one_and_the_cool_down_gives_it_back() -> N
     assert world.fleet.asked == [2, 1]
     assert world.scaler.decisions["up", Signal.RATE] == 1
     assert world.scaler.decisions["down", Signal.COOLDOWN] == 1
+
+
+def test_a_fleet_that_sleeps_is_woken_by_rows_that_a_job_has_left_even_before_they_are_counted() -> None:
+    world = World(AutoscalePolicy(ReplicaSettings(min_replicas=0, cooldown_s=5.0), device_limit=8, shared=True))
+    world.live(8, offered=0)
+    assert world.fleet.asked == [0]
+    world.backlogs = [Backlog(0, math.inf)]  # it has not looked at its input yet
+    world.live(20, offered=0)
+    assert world.fleet.asked == [0, 1]
+    world.backlogs = []
+    world.live(8, offered=0)
+    assert world.fleet.asked == [0, 1, 0]
+
+
+def test_who_waits_for_a_replica_does_not_wait_for_the_next_look() -> None:
+    looked = threading.Event()
+    world = World(policy())
+    world.scaler.step = looked.set  # type: ignore[method-assign]
+    world.scaler.start(3600.0)
+    try:
+        world.scaler.look_now()
+        assert looked.wait(30)
+    finally:
+        world.scaler.close()
 
 
 def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,7 +102,7 @@ class Shared:
     """One replica that somebody else has started; it is its own fleet."""
 
     scales_itself: ClassVar[bool] = False
-    crashes = 0
+    crashes, cold_start_s, wakes_in_s = 0, 0.0, lambda _: None
 
     def __init__(self, opened: Loaded) -> None:
         self.number, self.opened, self.child = 0, opened, Door(opened.live_path)

@@ -14,7 +14,9 @@ from twoshift.fleet.member import Member
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.serve.settings import ModelSettings
+from twoshift.types import ReplicaCounts
 from twoshift.wiring.served_models import served_model
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +57,24 @@ def test_who_cannot_be_told_ends_nothing_and_a_killed_one_is_replaced(spec: Repl
         while not any(each is not first for each in fleet.members()):
             assert time.monotonic() < until_s
             time.sleep(0.05)
+    finally:
+        fleet.close()
+
+
+def test_replicas_that_nobody_needs_sleep_and_wake_within_their_measured_start(spec: ReplicaSpec) -> None:
+    fleet = Supervisor(spec, 1, (), Nobody(), lambda _: None)
+    try:
+        fleet.start()
+        assert fleet.cold_start_s > 0
+        assert fleet.wakes_in_s() is None
+        fleet.scale_to(0)
+        until(lambda: fleet.wakes_in_s() == fleet.cold_start_s)
+        assert not fleet.members()
+        assert fleet.replicas() == ReplicaCounts(0, 0)
+        fleet.scale_to(1)
+        until(lambda: bool(fleet.members()))
+        assert fleet.wakes_in_s() is None
+        assert fleet.crashes == 0
     finally:
         fleet.close()
 

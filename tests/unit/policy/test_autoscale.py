@@ -17,6 +17,7 @@ from twoshift.policy.autoscale import (
     ReplicaPolicy,
     ReplicaSettings,
     ReplicaState,
+    Signal,
     WorkerPolicy,
     WorkerSettings,
 )
@@ -34,6 +35,8 @@ loads = st.builds(
     live_rows_per_s=st.floats(0, 2000),
     replica_rows_per_s=st.sampled_from([0.0, 1e-300, 50.0, 100.0]),
     harvested_rows_per_s=st.sampled_from([0.0, 40.0]),
+    job_rows_left=st.sampled_from([0, 7]),
+    cold_start_s=st.sampled_from([0.0, 3.0]),
 )
 backlogs = st.builds(
     BatchBacklog,
@@ -42,6 +45,7 @@ backlogs = st.builds(
     time_left_s=st.floats(-100, 1e6) | st.just(math.inf),
     harvested_items_per_s=st.floats(0, 1000),
     workers=st.integers(0, 50),
+    asked_workers=st.integers(0, 5),
 )
 
 
@@ -66,15 +70,16 @@ def test_no_input_of_the_autoscaler_is_a_utilisation() -> None:
 
 
 @UNTIMED
-@given(st.lists(st.tuples(loads, st.floats(0, 400)), max_size=30))
-def test_replicas_stay_between_the_warm_floor_and_the_maximum_whatever_is_seen(
-    seen: list[tuple[ReplicaState, float]],
+@given(st.lists(st.tuples(loads, st.floats(0, 400)), max_size=30), st.sampled_from([0, 2]))
+def test_replicas_stay_between_the_floor_and_the_maximum_whatever_is_seen(
+    seen: list[tuple[ReplicaState, float]], least: int
 ) -> None:
-    policy, now_s = ReplicaPolicy(ReplicaSettings(min_replicas=2, max_replicas=6)), 0.0
+    policy, now_s = ReplicaPolicy(ReplicaSettings(min_replicas=least, max_replicas=6)), 0.0
     for state, wait_s in seen:
         now_s += wait_s
         scale = policy.decide(state, now_s)
-        assert 2 <= scale.target <= 6
+        assert least <= scale.target <= 6
+        assert scale.target >= 1 or not (state.waiting or state.live_rows_per_s or state.job_rows_left)
         assert scale.change == scale.target - state.ready - state.starting
         assert scale.reason
 
@@ -83,12 +88,36 @@ def test_an_idle_endpoint_keeps_one_warm_replica() -> None:
     assert follow(ReplicaPolicy(), [0.0] * 200, ready=3)[-1] == 1
 
 
-def test_scaling_to_zero_must_be_asked_for() -> None:
-    with pytest.raises(InvalidInput, match="min_replicas"):
-        ReplicaSettings(min_replicas=0)
-    policy = ReplicaPolicy(ReplicaSettings(min_replicas=0, allow_zero=True))
+def test_an_endpoint_without_an_objective_sleeps_until_a_request_or_a_job_needs_it() -> None:
+    policy = ReplicaPolicy(ReplicaSettings(min_replicas=0))
     assert follow(policy, [0.0] * 100)[-1] == 0
     assert policy.decide(ReplicaState(ready=0, waiting=1), 2000.0).target == 1
+    assert follow(policy, [0.0] * 400)[-1] == 0
+    awake = policy.decide(ReplicaState(ready=0, job_rows_left=5), 9000.0)
+    assert (awake.target, awake.signal) == (1, Signal.JOBS)
+
+
+@pytest.mark.parametrize(("cold_start_s", "replicas"), [(0.0, 1), (3.0, 0), (5.5, 1)])
+def test_an_endpoint_with_an_objective_sleeps_only_where_the_measured_cold_start_keeps_it(
+    cold_start_s: float, replicas: int
+) -> None:
+    policy = ReplicaPolicy(ReplicaSettings(min_replicas=0, cold_start_limit_s=5.0, cooldown_s=0.0))
+    policy.decide(at(0.0, 1, cold_start_s=cold_start_s), 0.0)
+    scale = policy.decide(at(0.0, 1, cold_start_s=cold_start_s), 1.0)
+    assert scale.target == replicas
+    assert ("the objective is 5 s" in scale.reason) is (replicas == 1)
+
+
+def test_workers_that_a_job_asks_for_are_there_while_it_runs_and_no_longer() -> None:
+    replicas = ReplicaSettings(min_replicas=0, max_replicas=4)
+    policy = AutoscalePolicy(replicas, WorkerSettings(quota=2), 4, shared=True)
+    asks = BatchBacklog(asked_workers=3)
+    begun = policy.decide(FleetState(at(0.0, 0, job_rows_left=9), asks), 0.0)
+    assert (begun.target, begun.workers.target, begun.workers.signal) == (3, 2, Signal.ASKED)
+    assert policy.decide(FleetState(at(0.0, 3, job_rows_left=9), asks), 1.0).target == 3
+    greedy = policy.decide(FleetState(at(0.0, 3, job_rows_left=9), BatchBacklog(asked_workers=9)), 2.0)
+    assert (greedy.target, greedy.workers.signal) == (3, Signal.QUOTA)
+    assert policy.decide(FleetState(at(0.0, 3), BatchBacklog()), 3.0).target == 1  # for the cool-down
 
 
 @pytest.mark.parametrize("name", ["kv_mark", "target_load", "waiting_per_replica", "cooldown_s"])

@@ -20,6 +20,7 @@ _MADE: dict[str, TwoshiftError] = {
     "TooLong": errors.TooLong("prompt", "9 tokens", "at most 8"),
     "NotFound": errors.NotFound("model", "n", "one of m"),
     "TryLater": errors.TryLater("the disk /srv/x is full", 0.125, "the server is full"),
+    "Asleep": errors.Asleep("the model is asleep", 2.5),
     "OverLimit": errors.OverLimit("the key alice is over its limit", 2.5),
     "Elsewhere": errors.Elsewhere("the server vm runs the jobs of sqlite:////srv/x.db", 5.0),
     "Late": errors.Late("it was not begun", begun=False),

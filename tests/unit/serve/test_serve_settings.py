@@ -51,11 +51,26 @@ def test_a_file_has_several_models_and_keys(tmp_path: Path) -> None:
         ({"replicas": 3, "max_replicas": 3}, False, 3),
         ({"replicas": 3, "min_replicas": 1, "max_replicas": 3}, True, 3),
         ({"min_replicas": 2, "max_replicas": 3}, True, 2),
+        ({"min_replicas": 0, "max_replicas": 1}, True, 1),
     ],
 )
 def test_replicas_are_scaled_where_there_is_room_to(given: dict[str, Any], is_scaled: bool, first: int) -> None:
     model = made(models={"m": given}).models["m"]
     assert (model.is_scaled, model.first_replicas) == (is_scaled, first)
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "most"),
+    [
+        ({"replicas": 2}, "local", 2),
+        ({"max_replicas": 3}, "local", 1),
+        ({"max_replicas": 3, "scale": {"batch_replicas": 1}}, "local", 2),
+        ({"min_replicas": 0, "max_replicas": 3, "scale": {"batch_replicas": 9}}, "local", 3),
+        ({"min_replicas": 2, "max_replicas": 3, "scale": {"batch_replicas": 9}}, "ray", 2),
+    ],
+)
+def test_a_job_may_ask_for_replicas_as_far_as_the_server_allows(given: dict[str, Any], engine: str, most: int) -> None:
+    assert made(models={"m": given}).models["m"].job_replicas(engine) == most
 
 
 def test_how_they_are_scaled_may_be_said() -> None:
@@ -88,6 +103,11 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"models": {"m": {"scale": {"every": "1ms"}}}}, "every"),
         ({"models": {"m": {"replicas": 3, "max_replicas": 2}}}, "max_replicas: 2 .* at least 3"),
         ({"models": {"m": {"min_replicas": 2}}}, "min_replicas: 2 .* max_replicas as well"),
+        (
+            {"engine": "ray", "models": {"m": {"min_replicas": 0, "max_replicas": 2}}},
+            "min_replicas: 0 .* at least 1 with engine = ray",
+        ),
+        ({"fronts": 2, "models": {"m": {"min_replicas": 0, "max_replicas": 2}}}, "fronts: 2 .* min_replicas = 0"),
         ({"engine": "spark"}, "engine: 'spark' .* local or ray"),
         ({"address": "auto"}, "address: 'auto' .* engine = ray as well"),
         ({"keys": {"a": {"sha": DIGEST}}}, r"keys.a.sha: .* such as sha256"),
