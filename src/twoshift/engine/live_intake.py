@@ -92,9 +92,9 @@ class LiveIntake:
             signature = self._policy.live.last_signature  # at the best they join the last call
             self._admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
 
-    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
+    def _admit(self, items: list[Item], now_s: float, since_s: float | None, spare_s: float = 0.0) -> float | None:
         """The deadline that its rows are queued with, where that is not their own; raises TryLater, TooLarge."""
-        answer = self._admission.decide(items, now_s, since_s)
+        answer = self._admission.decide(items, now_s, since_s, spare_s)
         match answer:
             case Admit():
                 return None
@@ -109,7 +109,7 @@ class LiveIntake:
 
     def _admits_together(self, lengths: Sequence[int], asked: Sequence[LiveRows], signature: int, now_s: float) -> bool:
         """Whether all requests are admitted, by one look at the plan: one for each would cost more than their calls."""
-        first_s = min([each.deadline_s for each in asked])
+        first_s = min([each.deadline_s - each.spare_s for each in asked])
         if not first_s > now_s:
             return False
         if self._admission.admits_all(CallSize.of(lengths), first_s, now_s):
@@ -119,13 +119,13 @@ class LiveIntake:
             for each in asked
             for tokens in lengths[each.start : each.start + len(each.sinks)]
         ]
-        return self._admission.admits_each(items, now_s)
+        return self._admission.admits_each(items, now_s, max([each.spare_s for each in asked]))
 
     def _queue(
         self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float, sure: bool
     ) -> list[int]:
         """`sure`: it is known to be admitted."""
-        start, sinks, deadline_s, tenant, since_s = asked
+        start, sinks, deadline_s, tenant, since_s, spare_s = asked
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         if deadline_s <= now_s and sinks:
@@ -133,7 +133,7 @@ class LiveIntake:
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
         waiting, stop = self._waiting, start + len(sinks)
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
-        if not sure and (until_s := self._admit(items, now_s, since_s)) is not None:
+        if not sure and (until_s := self._admit(items, now_s, since_s, spare_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
         queued = [
             LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant)

@@ -78,6 +78,7 @@ class LiveRows(NamedTuple):
     deadline_s: float
     tenant: str = ""  # who pays
     since_s: float | None = None  # when its time began, where that is not now
+    spare_s: float = 0.0  # before its deadline, that it is admitted by
 
 
 @dataclass(slots=True, eq=False)

@@ -115,8 +115,8 @@ class PreparedRequests:
         pending = _PreparedRequest(self._answering.completions, self._intake, self, asked, work)
         deadline_s = asked.deadline_s + base_s
         reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s, asked.reserve_s)
-        since_s = asked.arrived_s + base_s - reserve_s
-        return pending, LiveRows(start, pending.sinks(), deadline_s - reserve_s, asked.tenant, since_s), deadline_s
+        since_s = asked.arrived_s + base_s
+        return pending, LiveRows(start, pending.sinks(), deadline_s, asked.tenant, since_s, reserve_s), deadline_s
 
     def _submit(self, message: AskPrepared, admitted: Sequence[_Submitted]) -> None:
         try:

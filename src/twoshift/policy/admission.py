@@ -54,19 +54,24 @@ class AdmissionPolicy:
         self._lanes = lanes
         self.max_waiting = max_waiting
 
-    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Answer:
+    def decide(
+        self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0
+    ) -> Answer:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does.
 
-        `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never.
+        `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never. It is to
+        be answered `spare_s` before its deadline. Nobody asks that of those who wait already: rows that were admitted
+        in a moment of doubt would keep others out of their calls.
         """
         if not items:
             return Admit(now_s)
         self._lanes.curves.age(now_s)
         size = CallSize.of([item.tokens for item in items])
         deadline_s = items[0].deadline_s if len(items) == 1 else min([item.deadline_s for item in items])
-        if (finish_s := self._surely_s(size, deadline_s, now_s)) is not None:
+        by_s = deadline_s - spare_s
+        if (finish_s := self._surely_s(size, by_s, now_s)) is not None:
             return Admit(finish_s)
-        if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
+        if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None and finish_s <= by_s:
             return Admit(finish_s)
         left_s = deadline_s - (now_s if since_s is None else since_s)
         if unlikely := self.unlikely(items, size, left_s, now_s):
@@ -78,9 +83,9 @@ class AdmissionPolicy:
             )
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows are already waiting")
-        finish_s = self._finish_s(items, now_s)
+        finish_s = self._finish_s(items, now_s, spare_s)
         if finish_s is None and not len(self._lanes.live) and self._lanes.curves.believe_again(now_s):
-            finish_s = self._finish_s(items, now_s)
+            finish_s = self._finish_s(items, now_s, spare_s)
         if finish_s is None:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
@@ -93,7 +98,7 @@ class AdmissionPolicy:
         self._lanes.curves.age(now_s)
         return self._surely_s(size, deadline_s, now_s) is not None
 
-    def admits_each(self, items: Sequence[Item], now_s: float) -> bool:
+    def admits_each(self, items: Sequence[Item], now_s: float, spare_s: float = 0.0) -> bool:
         """Whether rows of several requests, each with its own deadline, are all admitted, by one look at the plan."""
         lanes = self._lanes
         lanes.curves.age(now_s)
@@ -101,7 +106,7 @@ class AdmissionPolicy:
             return False
         if any(item.tokens > lanes.limits.max_tokens for item in items):
             return False
-        return self._finish_s(items, now_s) is not None
+        return self._finish_s(items, now_s, spare_s) is not None
 
     def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:
         """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
@@ -132,7 +137,7 @@ class AdmissionPolicy:
             end_s -= lanes.curves.margin * (before_s + own_s - many_s)
         return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
-    def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
+    def _finish_s(self, items: Sequence[Item], now_s: float, spare_s: float) -> float | None:
         """When these rows would be answered; None where that, or somebody before them, would be late."""
         free_s, own_s = self._lanes.running.free_s(now_s), now_s
         newest_s = max(item.deadline_s for item in items)
@@ -142,7 +147,7 @@ class AdmissionPolicy:
                 return None
             if call.deadline_s <= newest_s:
                 own_s = max(own_s, end_s)
-        return own_s
+        return None if own_s > newest_s - spare_s + _EPSILON_S else own_s
 
     def unlikely(self, items: Sequence[Item], size: CallSize, left_s: float, now_s: float) -> Never | Try | None:
         """Why not even an idle device could answer these rows in time; None where it is predicted to.

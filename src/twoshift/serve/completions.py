@@ -118,7 +118,7 @@ class Completions:
         """As `submit_together`, for one request and a task that waits for all rows."""
         pending = Awaited(self, intake, len(rows.lengths), request.visit)
         deadline_s, reserve_s = request.deadline_s, request.reserve_s
-        asked = LiveRows(0, pending.sinks(), deadline_s - reserve_s, request.tenant, request.arrived_s - reserve_s)
+        asked = LiveRows(0, pending.sinks(), deadline_s, request.tenant, request.arrived_s, reserve_s)
         pending.keys = intake.submit(rows, asked)
         pending.due = self._deadlines.add(pending, deadline_s)
         if intake.resting:  # else it will look by itself
