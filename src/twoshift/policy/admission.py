@@ -54,9 +54,7 @@ class AdmissionPolicy:
         self._lanes = lanes
         self.max_waiting = max_waiting
 
-    def decide(
-        self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0
-    ) -> Answer:
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0) -> Answer:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does.
 
         `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never. It is to

@@ -97,9 +97,7 @@ class RecordedAdmission(AdmissionPolicy):
         self._sink = lanes.sink
         self._sink(["max_waiting", max_waiting])
 
-    def decide(
-        self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0
-    ) -> Answer:
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0) -> Answer:
         answer = super().decide(items, now_s, since_s, spare_s)
         since = [] if since_s is None else [since_s, spare_s] if spare_s else [since_s]
         self._sink(["admit", now_s, [_item(item) for item in items], _answer(answer), *since])

@@ -182,10 +182,11 @@ class SimulatedServer:
 
     def _submit(self, number: int, request: SimRequest, now_s: float) -> None:
         node = self.nodes[number]
-        reserve_s = self._reserve_s(number, request.deadline_s - request.at_s, now_s)
         items = [Item(self._keys + at, request.deadline_s, n) for at, n in enumerate(request.lengths)]
         self._keys += len(items)
-        answer = Admit(now_s) if node.admission is None else node.admission.decide(items, now_s, request.at_s, reserve_s)
+        spare_s = self._reserve_s(number, request.deadline_s - request.at_s, now_s)
+        admission = node.admission
+        answer = Admit(now_s) if admission is None else admission.decide(items, now_s, request.at_s, spare_s)
         if isinstance(answer, Try):
             items = [item._replace(deadline_s=answer.until_s) for item in items]
         elif not isinstance(answer, Admit):
