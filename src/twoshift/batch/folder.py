@@ -48,7 +48,7 @@ def remove_leftovers(output: str) -> None:
         return
     folder = Path(output)
     begun = [*folder.glob("_twoshift/staging/part-*"), *folder.glob(".*.twoshift-tmp")]
-    for path in (*begun, *folder.glob("_twoshift/**/.*.twoshift-tmp")):
+    for path in (*begun, *folder.glob("_*/**/.*.twoshift-tmp")):
         with contextlib.suppress(OSError):  # it does no harm where it is
             path.unlink()
 

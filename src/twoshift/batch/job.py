@@ -283,7 +283,7 @@ class Job:
     def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
         settings = self.settings
         samples = Samples(files, self._blobs_for, self._kind, SampleOf(settings, info, looked.types))
-        measured = measured_on(samples, self._muster)
+        measured = measured_on(samples, self._muster.calibrated)
         model = PlannedModel.of(info, settings.used_adapters)
         model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
         row_s = measured.seconds_per_row * samples.last.model_rows

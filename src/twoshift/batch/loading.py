@@ -67,8 +67,9 @@ class JobLoading:
         self._shown = "" if self._place is None else without_password(self._place)
         self._store: Store | None = None
         self._parts: _Parts | None = None
-        self._committed, self._followed = set[int](), 0
-        self._changed, self._closed = threading.Condition(), False  # guards the three
+        self._followed = 0  # of what is committed, by the thread that follows it
+        self._committed = set[int]()
+        self._changed, self._closed = threading.Condition(), False  # guards the two
         self._problem = ""  # why the store takes no rows
         self._thread: threading.Thread | None = None
 
@@ -98,12 +99,16 @@ class JobLoading:
         """These are committed, too; the snapshot with how far the store is."""
         if self._parts is None:
             return now
-        with self._changed:
-            if len(committed) > self._followed:
-                self._committed.update(committed[self._followed :])
-                self._followed = len(committed)
-                self._changed.notify()
+        if len(committed) > self._followed:
+            self.add(committed[self._followed :])
+            self._followed = len(committed)
         return replace(now, rows_loaded=self._parts.all_rows, load_problem=self._problem)
+
+    def add(self, committed: Iterable[int]) -> None:
+        """These are committed, too."""
+        with self._changed:
+            self._committed.update(committed)
+            self._changed.notify()
 
     def finish(self, shards: Iterable[int] | None, loaded: Callable[[int], None]) -> LoadReport | None:
         """Load what is left of these shards, of all for None; raises TryLater or InvalidInput.
@@ -135,6 +140,16 @@ class JobLoading:
     def parts_loaded(self) -> int:
         """Over all runs."""
         return 0 if self._parts is None else len(self._parts.done)
+
+    @property
+    def problem(self) -> str:
+        """Why the store takes no rows; empty where it does."""
+        return self._problem
+
+    @property
+    def next_shard(self) -> int | None:
+        """The first that is not loaded; None where there is no store."""
+        return None if self._parts is None else self._parts.next_shard
 
     def report(self) -> LoadReport | None:
         """As it is now; None where nothing was begun."""
@@ -237,11 +252,16 @@ class _Parts:
         """Of all loaded parts, over all runs."""
         return sum(each.rows for each in list(self.done.values()))
 
-    def next_of(self, committed: set[int]) -> int | None:
+    @property
+    def next_shard(self) -> int:
         """In order: of two rows with one key the later one is to win."""
         while self._first in self.done:
             self._first += 1
-        return self._first if self._first in committed else None
+        return self._first
+
+    def next_of(self, committed: set[int]) -> int | None:
+        """The next shard, if it is committed."""
+        return shard if (shard := self.next_shard) in committed else None
 
     def load(self, shard: int) -> None:
         """Raises Broken where the part is damaged."""

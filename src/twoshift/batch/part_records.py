@@ -18,10 +18,10 @@ from twoshift.batch.part_stats import PartStats
 from twoshift.errors import NotFound
 from twoshift.ports import Blobs
 
-__all__ = ["Listing", "list_output", "read_record", "write_record"]
+__all__ = ["Listing", "delete_record", "list_output", "read_record", "write_record"]
 
 _FOLDER = "_twoshift/parts"
-_NAME = re.compile(rf"{_FOLDER}/(part-\d+)-(\d+)-([0-9a-f]{{64}})\.json")
+_NAME = re.compile(rf"{_FOLDER}/(part-\d+(?:-\d+)?)-(\d+)-([0-9a-f]{{64}})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,11 @@ def read_record(output: Blobs, part: str, seal: Seal) -> PartStats | None:
         return msgspec.json.decode(output.read(_location(part, seal)) or b"", type=PartStats)
     except msgspec.DecodeError:
         return None
+
+
+def delete_record(output: Blobs, part: str, seal: Seal) -> None:
+    """Of a part that is not there, or no more."""
+    output.delete(_location(part, seal))
 
 
 def _location(part: str, seal: Seal) -> str:

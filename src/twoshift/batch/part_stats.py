@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from twoshift.decodable import decodable
 
-__all__ = ["MOST_FAILED", "FailedRow", "PartStats"]
+__all__ = ["MOST_FAILED", "FailedRow", "PartStats", "StreamMark"]
 
 MOST_FAILED = 5  # rows that a part names
 
@@ -16,6 +18,14 @@ class FailedRow(msgspec.Struct, frozen=True):
 
     row: str  # its kept values; empty where none is kept
     error: str
+
+
+class StreamMark(msgspec.Struct, frozen=True):
+    """How far a stream is with this part: what it has read, and which of its windows the part holds."""
+
+    first: int
+    last: int
+    position: dict[str, Any]  # of the source, which alone knows what it means
 
 
 @decodable
@@ -36,3 +46,4 @@ class PartStats(msgspec.Struct, frozen=True):
     split: int = 0  # texts that were divided because they are longer than the model takes
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     failed: tuple[FailedRow, ...] = ()  # the first of the errors
+    stream: StreamMark | None = None  # of a stream's window: the part and its offset are one commit

@@ -100,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
     folder: str = ""  # where the command was run: relative names of files begin there
     types: dict[str, str] = {}  # what columns become for the model; as they were found at the start
     sources: tuple[InputFile, ...] = ()  # of a query: the files are its result
+    first_shard: int = 0  # of a stream's window: the number of its only shard
 
     @classmethod
     def make(
@@ -140,6 +141,10 @@ class Plan(msgspec.Struct, frozen=True):
         else:
             row_bytes = self.row_bytes
         return max(1e-9, row_bytes / self.seconds_per_row)
+
+    def pieces(self, shard: int) -> tuple[Piece, ...]:
+        """What a shard reads."""
+        return self.shards[shard - self.first_shard]
 
     def shard_rows(self, shard: int) -> int | None:
         """How many rows its part has; None where nobody has counted them."""

@@ -9,7 +9,6 @@ from twoshift.batch.inputs import InputFile
 from twoshift.batch.kinds.kind import JobKind, SampledRows, SampleOf
 from twoshift.batch.messages import Calibrate, Calibrated
 from twoshift.batch.table_rows import without_place
-from twoshift.batch.worker_startup import WorkerStartup
 from twoshift.ports import Blobs
 
 __all__ = ["Samples", "measured_on"]
@@ -49,11 +48,11 @@ class Samples:
             yield sample
 
 
-def measured_on(samples: Samples, muster: WorkerStartup) -> Calibrated:
+def measured_on(samples: Samples, calibrated: Callable[[Calibrate], Calibrated]) -> Calibrated:
     """What the first rows take that the model can score at all; raises InvalidInput where it can score none."""
     measured, seen, first_error = None, 0, ""
     for sample in samples:
-        measured, seen = muster.calibrated(Calibrate(sample.rows)), seen + len(sample.rows)
+        measured, seen = calibrated(Calibrate(sample.rows)), seen + len(sample.rows)
         if measured.schema is not None or not sample.rows:
             break
         first_error = first_error or _row_error(sample, measured)

@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
 
 from twoshift.batch.index_pieces import drop_piece, piece_writer, publish_piece
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.part_file import Seal
 from twoshift.batch.part_records import write_record
-from twoshift.batch.part_stats import PartStats
+from twoshift.batch.part_stats import PartStats, StreamMark
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import BegunWindow, Tally
@@ -23,9 +26,26 @@ from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 
-__all__ = ["ShardScorer"]
+__all__ = ["PartWitness", "ShardScorer"]
 
 _AHEAD = 8  # windows that are prepared, on the device or written while one is read
+
+
+class PartWitness(Protocol):
+    """Who has to know of a part before others see it; for a stream, whose parts are committed in order."""
+
+    @property
+    def mark(self) -> StreamMark:
+        """How far the stream is with it."""
+        ...
+
+    def wrote(self, batch: pa.RecordBatch) -> None:
+        """Rows of the part, in order."""
+        ...
+
+    def before_publish(self) -> None:
+        """Waits until it may be seen; raises where it may not."""
+        ...
 
 
 class ShardScorer:
@@ -39,9 +59,11 @@ class ShardScorer:
         worker: str,
         owner: BlockOwner | None = None,
         wrote: Callable[[int], None] = lambda _: None,
+        witness: PartWitness | None = None,
     ) -> None:
         """`wrote` is called with how many rows of the input have just been written."""
         self._plan, self._blobs_for, self._worker, self._wrote = plan, blobs_for, worker, wrote
+        self._witness = witness
         self._kind = kind_of(plan.settings)
         self._rows = self._kind.rows(engine, plan, blobs_for, owner)
         self._written = 0  # rows of the input
@@ -58,6 +80,8 @@ class ShardScorer:
         staged = output.staging(location) / f"{Path(location).name}.{os.getpid()}.{uuid.uuid4().hex}"
         try:
             stats, seal = self._write(shard, staged, stop, was_read, began_s)
+            if self._witness is not None:
+                self._witness.before_publish()
             write_record(output, location, seal, stats)
             if published := output.publish(staged, location):
                 publish_piece(output, self._plan, shard, staged, seal)
@@ -91,6 +115,8 @@ class ShardScorer:
             batch = self._rows.finish(window.result(), tally, stop)
             begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
+            if self._witness is not None:
+                self._witness.wrote(batch)
             self._written += batch.num_rows
             self._wrote(batch.num_rows)
 
@@ -129,6 +155,7 @@ class ShardScorer:
             skipped=tally.skipped,
             split=tally.split,
             failed=tuple(tally.failed),
+            stream=None if self._witness is None else self._witness.mark,
         )
 
 

@@ -100,7 +100,7 @@ class TableRows:
     def _batches(self, shard: int) -> Iterator[tuple[Piece, int, pa.RecordBatch]]:
         """The shard's batches, each with its piece and how many rows of that came before it."""
         columns = self._plan.settings.read_columns
-        for piece in self._plan.shards[shard]:
+        for piece in self._plan.pieces(shard):
             file, seen = self._plan.files[piece.file], 0
             blobs = self._blobs_for(file.location)
             for batch in read(piece, file, blobs, columns, self._window_rows, WINDOW_BYTES, self._kept):

@@ -40,7 +40,7 @@ _GROUPS = {
     "schedule": ("schedule",),
     "sim": ("sim",),
 }
-_ALONE = ("embed", "key", "load", "profile", "run", "score", "search", "serve", "usage", "verify")
+_ALONE = ("embed", "key", "load", "profile", "run", "score", "search", "serve", "stream", "usage", "verify")
 _COMMANDS = {name: (name,) for name in _ALONE} | {"deploy": ("rollouts",)}
 
 

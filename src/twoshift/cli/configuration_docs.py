@@ -11,6 +11,7 @@ from twoshift.batch.setting_values import Mark
 from twoshift.batch.settings import JobSettings
 from twoshift.declare import Declared, declared
 from twoshift.serve.settings import ServeSettings
+from twoshift.streams.settings import StreamJobSettings, StreamSettings
 
 __all__ = ["render_configuration"]
 
@@ -18,7 +19,8 @@ _INTRO = """# Configuration
 
 Written by `make docs` from the program; a test fails when it drifts.
 
-`twoshift run job.toml` reads a job, `twoshift serve --config server.toml` a server. Both files are TOML. Options on the
+`twoshift run job.toml` reads a job, `twoshift stream stream.toml` a stream, `twoshift serve --config server.toml` a
+server. The files are TOML. Options on the
 command line override the file. An unknown key is an error that names the nearest known one. A list of one text may be
 written as a plain text. A duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths begin in
 the current folder, not in that of the file.
@@ -40,7 +42,10 @@ def render_configuration() -> str:
         f"A resumed job must have the same {fixed}, the same input and the same model; the rest may change.\n",
         f"`POST /v1/jobs` takes the same keys as JSON, except {here}: a server's jobs run on its own replicas.\n",
     ]
-    return "\n".join([_INTRO, "## A job\n", *job, _table(JobSettings), *_server("", ServeSettings)])
+    of_job = ", ".join(f"`{name}`" for name in declared(StreamJobSettings))
+    stream = ["## A stream\n", f"Beside these keys a stream has those of a job that are here: {of_job}.\n"]
+    stream.append(_table(StreamSettings))
+    return "\n".join([_INTRO, "## A job\n", *job, _table(JobSettings), *stream, *_server("", ServeSettings)])
 
 
 def _named(fields: Iterator[Declared]) -> str:

@@ -105,10 +105,10 @@ class Engine(DeviceLoop):
     ) -> BlockFuture:
         """Background rows; they travel together and ride where there is room, by deadline and their owner's weight.
 
-        An owner brings its own deadline, and whether it is owed.
+        An owner brings its own lane and deadline, and whether it is owed.
         """
         if owner is not None:
-            deadline_s, owed = owner.deadline_s, owner.owed
+            lane, deadline_s, owed = owner.lane, owner.deadline_s, owner.owed
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         count = len(lengths_of(rows))

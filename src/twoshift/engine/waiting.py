@@ -91,6 +91,7 @@ class BlockOwner:
     owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
     use: LaneUse = field(default_factory=LaneUse)
     riding_s: float = 0.0  # of the device time: in calls that live rows paid the overhead of
+    lane: Lane = Lane.BATCH  # of what it submits: a stream's rows go before those of jobs
 
     def had(self, rows: int, tokens: int, device_s: float, riding: bool) -> None:
         """Its part of a call."""

@@ -35,7 +35,7 @@ from twoshift.wiring.model_loading import check_named, is_llm, load_model
 from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
 from twoshift.wiring.served_models import engine_of
 
-__all__ = ["job_for", "load_job", "open_job_device", "verify_job"]
+__all__ = ["check_local_model", "job_for", "load_job", "open_job_device", "verify_job", "versioned"]
 
 _SAMPLE_ROWS = 16  # on which a precision is compared with full precision
 _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its coordinator ends it
@@ -52,11 +52,11 @@ def job_for(settings: JobSettings) -> Job | ComparedJob:
 
 
 def _job_for(settings: JobSettings) -> Job:
-    settings = _versioned(settings)
+    settings = versioned(settings)
     return Job(settings, blobs_for, _pool_for(settings))
 
 
-def _versioned(settings: JobSettings) -> JobSettings:
+def versioned(settings: JobSettings) -> JobSettings:
     """With the version of a registered model: that of its plan, wherever its alias points by now."""
     word, ref = settings.model, parse_ref(settings.model)
     if ref is None or not is_registered(word, settings.registry):
@@ -82,14 +82,18 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
         return RayPool(settings, open_job_device, blobs_for)
 
-    check_named(settings.model, settings.registry)
+    check_local_model(settings)
     settings.check_preparers(usable_threads())
-    settings.check_model(language := is_llm(settings.model, settings.registry))  # before a worker is started
-    if language:
-        _check_language_model(settings)
-
     threads = settings.threads or max(1, usable_threads() // settings.most_workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
+
+
+def check_local_model(settings: JobSettings) -> None:
+    """Whether the model is there and takes rows as the settings make them; raises InvalidInput, loads nothing."""
+    check_named(settings.model, settings.registry)
+    settings.check_model(language := is_llm(settings.model, settings.registry))
+    if language:
+        _check_language_model(settings)
 
 
 def _check_language_model(settings: JobSettings) -> None:

@@ -101,6 +101,7 @@ class LlmEngine(DeviceLoop):
 
     def submit_block(self, rows: Prompts, lane: Lane = Lane.BATCH, *, owner: BlockOwner | None = None) -> BlockFuture:
         """Background sequences, answered together; they are let in by their owners' turns and by shared prefixes."""
+        lane = lane if owner is None else owner.lane
         if lane is Lane.ONLINE or not rows.prompts:
             raise InvalidInput(
                 "block",

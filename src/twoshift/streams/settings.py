@@ -1,0 +1,92 @@
+"""What a stream is asked to do: what a job is, about rows that keep coming, and how fresh its results have to be."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.config import naming_file, read_toml
+from twoshift.declare import check, declared, setting, settings_of
+from twoshift.decodable import decodable
+from twoshift.errors import InvalidInput
+from twoshift.values import FLAG, duration, size, whole
+
+__all__ = ["StreamJobSettings", "StreamSettings", "make_stream", "read_stream"]
+
+_OF_JOBS = (
+    "output", "model", "text", "pair", "prompt_name", "prompt", "system", "max_tokens", "temperature", "top_p", "seed",
+    "stop", "json_schema", "too_long", "empty", "columns", "types", "keep", "input_format", "output_format",
+    "compression", "into", "into_table", "into_key", "partition_by", "price_usd_per_hour", "grace_seconds", "device",
+    "precision", "threads", "trust_pickle", "adapter", "tensor_parallel", "batch_invariant", "registry",
+    "load_seconds",
+)  # fmt: skip
+
+
+def _fields() -> list[tuple[str, Any, Any]]:
+    hints = get_type_hints(JobSettings, include_extras=True)
+    kept = [each for each in declared(JobSettings).values() if each.name in _OF_JOBS]
+    return [(each.name, hints[each.name], each.default) for each in kept]
+
+
+# What a stream has of a job, declared there: for the options of its command
+StreamJobSettings = msgspec.defstruct("StreamJobSettings", _fields(), frozen=True, kw_only=True)
+
+
+@decodable
+class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What only a stream has."""
+
+    # fmt: off
+    source: Annotated[
+        str,
+        setting("Source: a folder, a pattern or a bucket prefix that keeps growing.", None, "SOURCE")]
+    fresh: Annotated[
+        float,
+        setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
+                shown="30s")] = 30.0
+    once: Annotated[bool, setting("Stop when everything that waits is committed.", FLAG)] = False
+    settle: Annotated[
+        float,
+        setting("Read a local file once it has not changed for this time.", duration(zero=True), shown="2s")] = 2.0
+    buffer: Annotated[
+        float, setting("Memory for rows that are not committed, about.", size(), shown="96MB")] = 96e6
+    compact: Annotated[
+        int,
+        setting("Merge parts when there are this many of about the same size; 0 keeps every window's part.",
+                whole(0, 10_000))] = 60
+    metrics_port: Annotated[
+        int | None, setting("Serve Prometheus metrics on this port.", whole(1, 65535))] = None
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not self.source.strip() or "\0" in self.source:
+            raise InvalidInput("source", self.source, "a folder, a pattern or a bucket prefix")
+        if self.compact == 1:
+            raise InvalidInput("compact", self.compact, "0, or at least 2 parts to merge")
+
+
+def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
+    """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
+    own = {name: value for name, value in data.items() if name in declared(StreamSettings)}
+    of_job = {name: value for name, value in data.items() if name not in own}
+    for name in ("model", "output"):
+        if name not in of_job:
+            raise InvalidInput(f"--{name}", None, "this option, or a .toml stream file that sets it")
+    for name, value in of_job.items():
+        if name not in _OF_JOBS:
+            near = get_close_matches(name, [*declared(StreamSettings), *_OF_JOBS], 1, 0.4)
+            raise InvalidInput(name, value, f"a key of a stream, such as {near[0] if near else 'source'}")
+    stream = settings_of(StreamSettings, own)
+    return stream, make_settings({"inputs": [stream.source], **of_job})
+
+
+def read_stream(path: Path, overrides: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
+    """A stream's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
+    data = read_toml(path, "stream file")
+    with naming_file(path, overrides):
+        return make_stream({**data, **overrides})

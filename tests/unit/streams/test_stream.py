@@ -1,0 +1,282 @@
+"""A stream from a folder to committed parts: every row once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from streaming import Streaming
+
+from twoshift.blobs.local import LocalBlobs
+from twoshift.errors import Broken, InvalidInput
+from twoshift.streams import folder_source
+from twoshift.streams.commits import StreamOutput
+from waiting import until
+
+
+@pytest.fixture
+def streaming(tmp_path: Path) -> Streaming:
+    return Streaming(tmp_path)
+
+
+def test_files_that_come_later_are_committed_by_the_next_run_and_no_row_twice(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(10))
+    assert streaming.run().rows == 10
+    assert streaming.run().rows == 0
+    streaming.put("b.jsonl", range(10, 25))
+    assert streaming.run().rows == 15
+    streaming.check_squares(25)
+    assert streaming.parts() == ["part-000000.parquet", "part-000001.parquet"]
+
+
+def test_a_stream_that_runs_takes_files_as_they_come(streaming: Streaming) -> None:
+    stream = streaming.stream(once=False, fresh=0.2)
+    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
+    thread.start()
+    try:
+        for number in range(3):
+            streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+            until(lambda rows=5 * number + 5: stream.counts.snapshot.rows == rows)
+    finally:
+        stream.stop()
+        thread.join()
+    streaming.check_squares(15)
+    last = stream.counts.snapshot
+    assert last.windows >= 3
+    assert last.fresh_p50_s is not None
+    assert last.lag_rows == 0
+
+
+def test_a_large_file_is_read_in_several_windows_and_a_restart_goes_on_inside_it(streaming: Streaming) -> None:
+    ids = range(30_000)
+    table = pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([float(k) for k in ids])})
+    pq.write_table(table, streaming.inbox / "a.parquet")
+    stream = streaming.stream(buffer=300_000.0, compact=0)
+    stream.run(lambda now: stream.stop() if now.windows else None)
+    assert 0 < len(streaming.ids()) < 30_000
+    streaming.run(buffer=300_000.0, compact=0)
+    assert streaming.ids() == list(ids)
+    assert len(streaming.parts()) > 2
+
+
+def test_a_line_that_is_no_json_is_a_dead_letter_and_others_are_scored(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(3), "no JSON", '{"id": 4, "x": "many"}')
+    last = streaming.run()
+    assert (last.rows, last.errors, last.dead_letters) == (5, 2, 2)
+    assert [row["squared"] for row in streaming.rows()] == [0.0, 1.0, 4.0, None, None]
+    first, second = streaming.letters()
+    assert "a.jsonl, row 4: the line is not a JSON object" in first["error"]
+    assert "row 5" in second["error"]
+
+
+def test_a_folder_whose_first_rows_are_all_bad_is_refused_with_the_first_reason(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(0), "no JSON")
+    with pytest.raises(InvalidInput, match="none of the first"):
+        streaming.run()
+
+
+def test_a_disk_that_is_full_for_a_while_delays_a_window_and_loses_nothing(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failures = LocalBlobs.publish, [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def full(self: LocalBlobs, staged: Path, location: str) -> bool:
+        if failures:
+            raise failures.pop()
+        return publish(self, staged, location)
+
+    monkeypatch.setattr(LocalBlobs, "publish", full)
+    streaming.put("a.jsonl", range(10))
+    last = streaming.run()
+    assert dict(last.problems) == {"full": 2}
+    assert last.problem == ""
+    streaming.check_squares(10)
+
+
+def test_a_clock_that_jumps_loses_nothing_and_makes_no_negative_age(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, jumps = time.time, iter([1e6, -1e6] * 1000)
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    for number in range(4):
+        streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+    last = streaming.run(buffer=3.0, compact=0)
+    streaming.check_squares(20)
+    assert last.fresh_p50_s is not None
+    assert last.fresh_p50_s >= 0
+    assert last.lag_s >= 0
+
+
+def test_small_parts_are_merged_and_a_restart_knows_what_they_hold(streaming: Streaming) -> None:
+    for number in range(9):
+        streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+    last = streaming.run(buffer=3.0, compact=3)
+    assert last.windows == 9
+    assert len(streaming.parts()) <= 5
+    assert any(name.count("-") == 2 for name in streaming.parts())
+    streaming.check_squares(45)
+    assert streaming.run(compact=3).rows == 0
+    streaming.put("9.jsonl", range(45, 50))
+    assert streaming.run(compact=3).rows == 5
+    streaming.check_squares(50)
+
+
+def test_parts_that_a_merged_one_covers_are_removed_at_the_next_start(streaming: Streaming) -> None:
+    for number in range(4):
+        streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+    streaming.run(buffer=3.0, compact=0)
+    kept = {name: (streaming.out / name).read_bytes() for name in streaming.parts()}
+    streaming.run(buffer=3.0, compact=2)
+    streaming.put("4.jsonl", range(20, 25))
+    streaming.run(buffer=3.0, compact=2)
+    assert "part-000000.parquet" not in streaming.parts()
+    (streaming.out / "part-000000.parquet").write_bytes(kept["part-000000.parquet"])  # as a kill leaves it
+    assert streaming.run().rows == 0
+    streaming.check_squares(25)
+
+
+def test_a_part_that_is_missing_is_said_and_nothing_is_read(streaming: Streaming) -> None:
+    for number in range(3):
+        streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+    streaming.run(buffer=3.0, compact=0)
+    (streaming.out / "part-000001.parquet").unlink()
+    with pytest.raises(Broken, match="lacks part-000001"):
+        streaming.run()
+
+
+def test_results_are_loaded_into_a_store_as_those_of_a_job_are(streaming: Streaming) -> None:
+    store = streaming.path / "results.sqlite"
+    streaming.put("a.jsonl", range(5))
+    streaming.run(into=str(store), into_key="id")
+    streaming.put("b.jsonl", range(3, 8))
+    streaming.run(into=str(store), into_key="id")
+    with sqlite3.connect(store) as session:
+        found = session.execute("SELECT id, squared FROM results ORDER BY id").fetchall()
+    session.close()
+    assert found == [(row, float(row) ** 2) for row in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [({"keep": []}, "keep"), ({"source": "elsewhere"}, "source"), ({"compression": "none"}, "compression")],
+)
+def test_a_stream_goes_on_only_as_it_was_begun(streaming: Streaming, changed: dict[str, Any], field: str) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    with pytest.raises(InvalidInput, match=field):
+        streaming.run(**changed)
+
+
+def test_another_model_and_somebody_elses_folder_are_refused(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.out.mkdir()
+    (streaming.out / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match="no plan of a stream"):
+        streaming.run()
+    (streaming.out / "notes.txt").unlink()
+    streaming.run()
+    model = streaming.path / "m.py"
+    model.write_text(model.read_text().replace("x * x", "x + x"))
+    with pytest.raises(InvalidInput, match="checksum"):
+        streaming.run()
+
+
+def test_a_damaged_file_is_a_dead_letter_once_nobody_writes_to_it(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streaming.put("a.jsonl", range(5))
+    (streaming.inbox / "b.parquet").write_bytes(b"PAR1 and no more")
+    monkeypatch.setattr(folder_source, "_GIVE_UP_S", 0.0)
+    streaming.run(once=True)
+    stream = streaming.stream(once=False, fresh=0.1)
+    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
+    thread.start()
+    until(lambda: streaming.letters())
+    stream.stop()
+    thread.join()
+    (letter,) = streaming.letters()
+    assert letter["source"].endswith("b.parquet")
+    streaming.check_squares(5)
+    pq.write_table(pa.table({"id": [5], "x": [5.0]}), streaming.inbox / "b.parquet")
+    streaming.run()
+    streaming.check_squares(6)
+
+
+def test_a_file_that_changes_after_it_was_read_is_not_read_again(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    streaming.put("a.jsonl", range(9))
+    streaming.run()
+    streaming.check_squares(5)
+
+
+def test_a_file_that_grows_is_not_read_before_it_has_settled(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(folder_source.time, "monotonic", lambda: now_s)
+    source = folder_source.FolderSource(str(streaming.inbox), lambda _: LocalBlobs(), str(streaming.out), settle_s=2.0)
+    source.begin([])
+    streaming.put("a.jsonl", range(5))
+    assert source.take(100, 10**6, 0.0) is None
+    now_s += 1.5
+    streaming.put("a.jsonl", range(7))
+    assert source.take(100, 10**6, 0.0) is None
+    now_s += 1.5
+    assert source.take(100, 10**6, 0.0) is None  # it has changed since
+    now_s += 2.0
+    arrived = source.take(100, 10**6, 0.0)
+    assert arrived is not None
+    assert arrived.rows == 7
+
+
+def test_hidden_files_other_suffixes_and_the_output_itself_are_no_input(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.put(".b.jsonl", range(5))
+    streaming.put("_c.jsonl", range(5))
+    streaming.put("d.jsonl.tmp", range(5))
+    streaming.more["output"] = str(streaming.inbox / "out")
+    streaming.run()
+    streaming.run()
+    (part,) = (streaming.inbox / "out").glob("part-*")
+    assert pq.read_table(part).num_rows == 5
+
+
+def test_a_part_of_another_writer_is_not_taken_for_ones_own(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    publish = LocalBlobs.publish
+
+    def late(self: LocalBlobs, staged: Path, location: str) -> bool:
+        if location.endswith("part-000001.parquet"):
+            other = streaming.out / "part-000001.parquet"
+            os.link(streaming.out / "part-000000.parquet", other)
+            record = next((streaming.out / "_twoshift/parts").glob("part-000000-*"))
+            os.link(record, record.with_name(record.name.replace("part-000000", "part-000001")))
+        return publish(self, staged, location)
+
+    monkeypatch.setattr(LocalBlobs, "publish", late)
+    streaming.put("b.jsonl", range(5, 10))
+    with pytest.raises(Broken, match="another stream"):
+        streaming.run()
+
+
+def test_the_offset_is_in_the_part_itself(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    output = StreamOutput(LocalBlobs(), str(streaming.out))
+    (mark,) = output.marks(output.recover())
+    assert (mark.first, mark.last) == (0, 0)
+    assert [each[0] for each in mark.position["files"]] == [str(streaming.inbox / "a.jsonl")]
+    metadata = pq.read_metadata(streaming.out / "part-000000.parquet").metadata or {}
+    assert b"a.jsonl" in metadata[b"twoshift"]
