@@ -103,7 +103,10 @@ class Bench:
                 plan.rate_per_s = load.amount * (capacity_per_s if load.kind == "open" else 1)
                 if plan.rate_per_s > 2 * capacity_per_s:
                     plan.late_limit_s = _LATE_LIMIT_S
-        plan.naps = True  # the closed loop that measured capacity is hardly ever asleep when its replies come
+        if self._cores:
+            plan.spins = True  # it has its own, and a timer's millisecond would count as the server's
+        else:
+            plan.naps = True  # the closed loop that measured capacity is hardly ever asleep when its replies come
         return plan
 
     def measure(self, server: Server, cell: Cell, before_per_s: float, alone_s: float) -> Result:
