@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from twoshift.errors import TooLarge
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, Message
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.ports import RuntimeInfo
@@ -29,6 +29,11 @@ def words_after(token_ids: Sequence[int], count: int) -> list[int]:
     for _ in range(count):
         known.append((sum(known) * 31 + len(known) ** 2) % len(_WORDS))
     return known[len(token_ids) :]
+
+
+def _ids_of(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
+    said = prompt if isinstance(prompt, str) else "".join(m.content for m in prompt if not isinstance(m, int))
+    return tuple(map(ord, said)) or tuple(each for each in prompt if isinstance(each, int))
 
 
 @dataclass(slots=True)
@@ -57,11 +62,10 @@ class FakeLlm:
         self._seen: dict[str, set[tuple[int, ...]]] = {}  # of each adapter: prefixes in whole blocks that were read
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
-        """A token a character."""
+        """A token a character; tokens as they are."""
         made = list[Prompt]()
         for row in rows:
-            text = row.prompt if isinstance(row.prompt, str) else "".join(m.content for m in row.prompt)  # type: ignore[union-attr]
-            ids = tuple(ord(each) for each in text)
+            ids = _ids_of(row.prompt)
             if len(ids) >= self.shape.context_tokens:
                 raise TooLarge("prompt", f"{len(ids)} tokens", f"at most {self.shape.context_tokens - 1}")
             most = self.shape.context_tokens - len(ids)

@@ -34,8 +34,10 @@ def profile_llm(
     from twoshift.engine.llm.measure import measure_steps
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.step_fit import fit_step_cost
+    from twoshift.serve.llm_derived import objective_for
+    from twoshift.wiring.measuring import with_live_cost
     from twoshift.wiring.model_loading import load_llm
-    from twoshift.wiring.stored_profiles import profile_of, profiles, share_profile
+    from twoshift.wiring.stored_profiles import profile_of, profiles
 
     with own_stdout():
         with Ongoing() as ongoing:
@@ -44,12 +46,13 @@ def profile_llm(
         try:
             with progress_bar(f"Measuring {model}") as progress:
                 samples = measure_steps(runtime, _PATIENCE * seconds, progress)
+            fit = fit_step_cost([each.sample for each in samples])
+            found = profile_of(runtime.info, fit.cost, RowSize(), len(samples))
+            profiles().put(found)  # whoever cannot write it learns of it before the rest is measured
+            with Ongoing() as ongoing:
+                found = with_live_cost(runtime, found, objective_for(found.cost, None, None, None), ongoing)
         finally:
             runtime.close()
-    fit = fit_step_cost([each.sample for each in samples])
-    found = profile_of(runtime.info, fit.cost, RowSize(), len(samples))
-    profiles().put(found)
-    share_profile(found, runtime.info.registry)
     data = _data(found, samples, fit.error, tpot_s, price)
     show(as_json, data, *([] if as_json else _parts(found, data)))
 

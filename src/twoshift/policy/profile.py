@@ -69,6 +69,13 @@ class Profile:
     checksum: str = field(default="", kw_only=True)  # of the weights that were measured
     parity: float | None = field(default=None, kw_only=True)  # a lossy precision's worst answer against full precision
     threads: ThreadPlan | None = field(default=None, kw_only=True)  # of the calls that were measured, where chosen
+    # Of a language model's steps while live requests alone are served, with what those cost the host
+    live_cost: CallCost | None = field(default=None, kw_only=True)
+
+    @property
+    def served_cost(self) -> CallCost:
+        """What requests get that come one by one."""
+        return self.live_cost or self.cost
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -100,14 +107,22 @@ def healed_profile(stored: Profile, cost: CallCost, created_at: str, can_slow: b
 
 
 def relearned_profile(
-    stored: Profile, cost: CallCost, sizes: Iterable[CallSize], created_at: str, can_slow: bool = False
+    stored: Profile,
+    learned: tuple[CallCost | None, CallCost | None],
+    sizes: Iterable[CallSize],
+    created_at: str,
+    can_slow: bool = False,
 ) -> Profile | None:
-    """The profile with a curve as it was learned, whatever its shape; None where such calls take what is stored.
+    """The profile with curves as they were learned, whatever their shape; None where such calls take what is stored.
 
-    One by which any of them is slower is taken where `can_slow`.
+    `learned` are those of steps beside background work and of live requests alone, where such steps were seen. Curves
+    by which any call is slower are taken where `can_slow`.
     """
-    paces = [cost.seconds(size) / stored.cost.seconds(size) for size in sizes]
+    known = zip(learned, (stored.cost, stored.served_cost), strict=True)
+    pairs = [(new, old) for new, old in known if new is not None]
+    paces = [new.seconds(size) / old.seconds(size) for size in sizes for new, old in pairs] or [1.0]
     is_slower, is_quicker = max(paces) > _CHANGED, min(paces) < 1 / _CHANGED
     if not (is_slower or is_quicker) or (is_slower and not can_slow):
         return None
-    return replace(stored, cost=cost, created_at=created_at)
+    cost, live_cost = learned
+    return replace(stored, cost=cost or stored.cost, live_cost=live_cost or stored.live_cost, created_at=created_at)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from statistics import median
 
 from twoshift.policy.cost import CallCost
-from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
 __all__ = ["StepCurves"]
@@ -30,15 +30,16 @@ _LEAST_WEIGHT = 1e-3
 _PRIOR = 0.02  # how much the measured slope counts beside steps of many sizes
 _SLOPES = (0.25, 4.0)  # times the measured one
 _RESIDUALS = 64
+_SAME = 0.02  # by which a plain curve may differ and is not told anew
 
 
 class StepCurves:
     """Of steps beside background sequences, and of those of live ones alone (`alone`). A `Curve`."""
 
-    def __init__(self, cost: CallCost, reading: CallCost | None = None) -> None:
-        """`reading` is the measured curve of steps that read, where there is one."""
-        self._shared = _Kinds(cost, reading or cost)
-        self.alone = _Kinds(cost, reading or cost)
+    def __init__(self, cost: CallCost, live: CallCost | None = None) -> None:
+        """`live` is the curve of steps of live sequences alone, where it was learned before."""
+        self._shared = _Kinds(cost)
+        self.alone = _Kinds(live or cost, is_known=live is not None)
         self._shared.other, self.alone.other = self.alone, self._shared
 
     def observed(
@@ -51,12 +52,23 @@ class StepCurves:
         """Of a step beside background sequences."""
         return self._shared.seconds(size, quantile)
 
+    @property
+    def cost(self) -> CallCost:
+        """About the same as one plain curve."""
+        return self._shared.cost
+
+    @property
+    def learned(self) -> tuple[CallCost | None, CallCost | None]:
+        """As they are to be remembered: beside background sequences, and alone; None where no such steps were seen."""
+        return self._shared.learned, self.alone.learned
+
 
 class _Kinds:
     """Steps that decode, and steps that read. A `Curve`."""
 
-    def __init__(self, decoding: CallCost, reading: CallCost) -> None:
-        self._decoding, self._reading = _Learned(decoding), _Learned(reading)
+    def __init__(self, cost: CallCost, is_known: bool = False) -> None:
+        self._decoding, self._reading = _Learned(cost, is_known), _Learned(cost, is_known)
+        self._cost = cost
         self.other: _Kinds = self  # asked where nothing was seen here
         self._launch_s = 0.0  # of a step that reads, by how much longer the step before it took
 
@@ -78,19 +90,56 @@ class _Kinds:
         reading_s = _first_known(self._reading, self.other._reading).seconds(size, quantile)
         return max(reading_s, decoding.seconds(CallSize.uniform(max(1, size.rows)), quantile))
 
+    @property
+    def learned(self) -> CallCost | None:
+        """As one plain curve, where steps of its own were seen."""
+        decoding, reading = self._decoding, self._reading
+        return _plain(decoding, reading) if decoding.is_known or reading.is_known else None
+
+    @property
+    def cost(self) -> CallCost:
+        """The same with what the other has learned; the same one again while it says about the same."""
+        found = _plain(
+            _first_known(self._decoding, self.other._decoding), _first_known(self._reading, self.other._reading)
+        )
+        if any(not _is_near(getattr(found, name), getattr(self._cost, name)) for name in _PARTS):
+            self._cost = found
+        return self._cost
+
+
+_PARTS = ("overhead_s", "per_token_s", "per_row_s", "reading_s", "floor_s", "per_square_s")
+
+
+def _is_near(one: float, other: float) -> bool:
+    return abs(one - other) <= _SAME * max(one, other)
+
+
+def _plain(decoding: _Learned, reading: _Learned) -> CallCost:
+    """A step that decodes takes what `decoding` says; what one that reads takes beyond that, `reading` says."""
+    decoded, read = decoding.plain(), reading.plain()
+    row_s, token_s = decoded.per_row_s + decoded.per_token_s, read.per_token_s
+    return replace(
+        decoded,
+        per_token_s=token_s,
+        per_row_s=max(0.0, row_s - token_s),
+        reading_s=max(0.0, read.overhead_s + read.reading_s - decoded.overhead_s),
+        per_square_s=read.per_square_s,
+    )
+
 
 def _first_known(own: _Learned, other: _Learned) -> _Learned:
-    return other if other.is_known and not own.is_known else own
+    return other if other.is_seen and not own.is_known else own
 
 
 class _Learned:
     """One kind's curve."""
 
-    def __init__(self, measured: CallCost) -> None:
-        self._measured: Curve = measured
+    def __init__(self, measured: CallCost, is_known: bool = False) -> None:
+        self._measured = measured
         self._added_s, self._times = 0.0, 1.0
         self._least = 0.0  # times the measured curve: below the sizes that were seen, where less is added than nothing
-        self.is_known = False
+        self.is_known = is_known  # from steps that were seen, now or before
+        self.is_seen = False
         self._spread = tuple[float, ...]()  # sorted: seen over predicted
         self._residuals: deque[float] = deque(maxlen=_RESIDUALS)
         # by half octaves of the measured curve's seconds: what it says, what was seen, and when
@@ -104,6 +153,13 @@ class _Learned:
         if not self._spread:
             return usual_s * self._measured.seconds(size, quantile) / self._measured.seconds(size)
         return usual_s * max(1.0, self._spread[min(len(self._spread) - 1, int(quantile * len(self._spread)))])
+
+    def plain(self) -> CallCost:
+        """The line, as a curve that begins at zero at the least."""
+        scaled = self._measured.scaled(self._times)
+        added_s = max(self._added_s, -scaled.overhead_s)
+        reading_s = scaled.reading_s + min(0.0, self._added_s - added_s)
+        return replace(scaled, overhead_s=scaled.overhead_s + added_s, reading_s=max(0.0, reading_s))
 
     def _usual_s(self, said_s: float) -> float:
         return max(self._added_s + self._times * said_s, self._least * said_s)
@@ -119,7 +175,7 @@ class _Learned:
         seen.append((said_s, seconds, ended_s))
         self._residuals.append(seconds / self._usual_s(said_s))
         self._since += 1
-        if self._since >= _EVERY or (not self.is_known and self._since >= _FEW):
+        if self._since >= _EVERY or (not self.is_seen and self._since >= _FEW):
             self._since = 0
             self._learn(ended_s)
 
@@ -132,7 +188,7 @@ class _Learned:
         ]
         if not points:
             return
-        self.is_known = True
+        self.is_known = self.is_seen = True
         self._added_s, self._times, self._least = _line(points)
         if len(self._residuals) >= _RESIDUALS // 2:
             self._spread = tuple(sorted(self._residuals))
@@ -154,7 +210,8 @@ def _line(points: list[tuple[float, float, float]]) -> tuple[float, float, float
     took = sum(weight * y for weight, (_, y, _) in zip(weights, points, strict=True)) / total
     prior = _PRIOR * total * said**2
     across = sum(weight * (x - said) ** 2 for weight, (x, _, _) in zip(weights, points, strict=True)) + prior
-    along = sum(weight * (x - said) * (y - took) for weight, (x, y, _) in zip(weights, points, strict=True)) + prior
+    along = sum(weight * (x - said) * (y - took) for weight, (x, y, _) in zip(weights, points, strict=True))
+    along += prior * min(1.0, took / said)  # a device that is quicker is so by a factor
     times = min(_SLOPES[1], max(_SLOPES[0], along / across))
     least_said = min(x for x, _, _ in points)
     added = took - times * said

@@ -64,17 +64,21 @@ class ProfileKeeper:
 
 
 class StepProfileKeeper(ProfileKeeper):
-    """The same of a language model's steps: stores the curve as learned, wherever it says something else by now.
+    """The same of a language model's steps: stores the curves as learned, wherever they say something else by now.
 
     A server begins where the last one ended; what was only a guess is stored once something was learned.
     """
 
     def __init__(
-        self, began: Profile, usual: Callable[[], CallCost], sizes: Sequence[CallSize], profiles: Profiles
+        self,
+        began: Profile,
+        learned: Callable[[], tuple[CallCost | None, CallCost | None]],
+        sizes: Sequence[CallSize],
+        profiles: Profiles,
     ) -> None:
-        """`sizes` are the steps by which curves are compared."""
+        """`learned`: curves of steps beside jobs and of live ones alone; `sizes`: steps by which they are compared."""
         super().__init__(began, lambda: 1.0, profiles)
-        self._usual, self._sizes = usual, sizes
+        self._learned, self._sizes = learned, sizes
 
     def _stored(self) -> Profile:
         try:
@@ -85,7 +89,7 @@ class StepProfileKeeper(ProfileKeeper):
             return self._began
 
     def _healed(self, stored: Profile, can_slow: bool) -> Profile | None:
-        return relearned_profile(stored, self._usual(), self._sizes, _now(), can_slow)
+        return relearned_profile(stored, self._learned(), self._sizes, _now(), can_slow)
 
 
 def _now() -> str:

@@ -19,9 +19,10 @@ from twoshift.policy.threads import ThreadPlan, ThreadStep
 
 __all__ = ["FileProfiles", "decode_profile", "encode_profile"]
 
-_FORMAT = 4
-# Format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings, format 3 no threads
-_READABLE = (1, 2, 3, 4)
+_FORMAT = 5
+# Format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings, format 3 no threads,
+# format 4 no cost of live steps
+_READABLE = (1, 2, 3, 4, 5)
 _MOST_BYTES = 1_000_000
 
 
@@ -43,6 +44,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     checksum: str = ""
     parity: float | None = None
     threads: list[tuple[int, int]] | None = None  # (from so many rows, so many threads)
+    live_cost: dict[str, object] | None = None
 
 
 class FileProfiles:
@@ -104,6 +106,7 @@ def encode_profile(profile: Profile) -> bytes:
         checksum=profile.checksum,
         parity=profile.parity,
         threads=None if profile.threads is None else [(step[0], step[1]) for step in profile.threads.steps],
+        live_cost=None if profile.live_cost is None else profile.live_cost.to_dict(),
     )
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 
@@ -127,6 +130,7 @@ def decode_profile(data: bytes, path: str) -> Profile:
             checksum=stored.checksum,
             parity=stored.parity,
             threads=None if stored.threads is None else ThreadPlan(tuple(ThreadStep(*step) for step in stored.threads)),
+            live_cost=None if stored.live_cost is None else CallCost.from_dict(stored.live_cost),
         )
     except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise Broken(f"profile {path} is damaged ({error}); measure it again") from error

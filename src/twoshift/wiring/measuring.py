@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from twoshift.engine.example_rows import examples_of
+from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.engine.llm.measure import measure_steps
 from twoshift.engine.measure import MeasureLimits, fastest_calls, measure_profile
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.llm_ports import LlmRuntime, LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.fit import fit_call_cost
@@ -15,6 +18,8 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, slowdown_now
 from twoshift.policy.step_fit import fit_step_cost
 from twoshift.ports import Runtime
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.rehearsal import rehearse
 from twoshift.serve.model import output_tensors
 from twoshift.types import CallSize, Tensor
 from twoshift.wiring.model_loading import threads_of, use_threads
@@ -29,6 +34,7 @@ __all__ = [
     "measured_profile",
     "measured_steps",
     "warmed",
+    "with_live_cost",
 ]
 
 GUESSED_STEP = CallCost(0.02, 1e-3)  # of a language model, before anything was measured
@@ -92,10 +98,23 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
 
 
 def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
-    """What steps take, measured in seconds and kept."""
+    """What steps take, measured in seconds; kept with what live requests add to them."""
     note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
-    found = profile_of(runtime.info, fit_step_cost(samples).cost, RowSize.uniform(1), len(samples))
+    return profile_of(runtime.info, fit_step_cost(samples).cost, RowSize.uniform(1), len(samples))
+
+
+def with_live_cost(
+    runtime: LlmRuntime, profile: Profile, objective: LlmObjective, note: Callable[[str], None]
+) -> Profile:
+    """The profile with what steps take while live requests are served: tried on an engine of its own, and kept."""
+    note(f"Measuring live requests of {runtime.info.model} (only at the first start)")
+    engine = LlmEngine(runtime, profile.cost, objective)
+    asyncio.run(rehearse(ServedLlm(runtime.info.model, engine), _MEASURE_S))
+    if engine.why_dead:
+        raise Broken(engine.why_dead)
+    _, live_cost = engine.learned_costs()
+    found = replace(profile, live_cost=live_cost)
     keep_profile(found, note, runtime.info.registry)
     return found
 

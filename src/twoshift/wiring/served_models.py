@@ -33,6 +33,7 @@ from twoshift.wiring.measuring import (
     measured_profile,
     measured_steps,
     warmed,
+    with_live_cost,
 )
 from twoshift.wiring.model_loading import load_llm, load_model, threads_of
 from twoshift.wiring.stored_profiles import profiles, stored_profile
@@ -112,11 +113,13 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
             profile = found or measured(runtime, note)
             objective = objective_for(profile.cost, *asked, settings.max_waiting)
             objective = replace(objective, live_slowdown=settings.live_slowdown)
+            if profile.samples and profile.live_cost is None:
+                profile = with_live_cost(runtime, profile, objective, note)
         except BaseException:
             runtime.close()
             raise
-    engine = LlmEngine(runtime, profile.cost, objective)
-    keeper = StepProfileKeeper(profile, engine.usual_cost, compared_steps(runtime.shape), profiles())
+    engine = LlmEngine(runtime, profile.cost, objective, live_cost=profile.live_cost)
+    keeper = StepProfileKeeper(profile, engine.learned_costs, compared_steps(runtime.shape), profiles())
     return ServedLlm(name, engine, keeper)
 
 

@@ -54,7 +54,7 @@ def off(cost: CallCost) -> list[float]:
 
 
 def test_a_server_begins_with_the_curve_that_the_last_one_has_learned(store: FileProfiles) -> None:
-    profiles().put(profile_of(FakeLlm.info, BUSY, RowSize.uniform(1), 40))
+    profiles().put(replace(profile_of(FakeLlm.info, BUSY, RowSize.uniform(1), 40), live_cost=BUSY))
     first = served(said := [])
     assert first.engine.cost() == BUSY
     generate(first)
@@ -85,7 +85,7 @@ def test_a_stored_curve_that_is_too_slow_for_the_objective_does_not_keep_a_serve
 
 def test_what_was_only_a_guess_is_stored_once_something_was_learned(tmp_path: Path) -> None:
     store, guess, learned = FileProfiles(tmp_path), replace(PROFILE, samples=0), [TRUE]
-    keeper = StepProfileKeeper(guess, lambda: learned[0], SIZES, store)
+    keeper = StepProfileKeeper(guess, lambda: (learned[0], None), SIZES, store)
     keeper.look()
     assert store.names() == []
     learned[0] = TRUE.scaled(1.2)
@@ -95,7 +95,7 @@ def test_what_was_only_a_guess_is_stored_once_something_was_learned(tmp_path: Pa
 
 def test_a_profile_that_somebody_has_removed_stays_away(tmp_path: Path) -> None:
     store = FileProfiles(tmp_path)
-    StepProfileKeeper(PROFILE, lambda: TRUE.scaled(0.5), SIZES, store).look()
+    StepProfileKeeper(PROFILE, lambda: (TRUE.scaled(0.5), None), SIZES, store).look()
     assert store.names() == []
 
 
@@ -113,5 +113,8 @@ def test_a_profile_that_somebody_has_removed_stays_away(tmp_path: Path) -> None:
 def test_a_curve_is_stored_where_it_says_something_else_by_now(
     learned: CallCost, can_slow: bool, is_stored: bool
 ) -> None:
-    found = relearned_profile(PROFILE, learned, SIZES, "now", can_slow)
+    assert relearned_profile(PROFILE, (None, None), SIZES, "now", can_slow) is None
+    found = relearned_profile(PROFILE, (learned, None), SIZES, "now", can_slow)
     assert found == (replace(PROFILE, cost=learned, created_at="now") if is_stored else None)
+    found = relearned_profile(PROFILE, (None, learned), SIZES, "now", can_slow)
+    assert found == (replace(PROFILE, live_cost=learned, created_at="now") if is_stored else None)

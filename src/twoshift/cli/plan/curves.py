@@ -67,7 +67,9 @@ def _profile(name: str, row_tokens: float | None) -> CurveSource:
     row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)
     where = ", ".join(word for word in (found.model, found.device, found.precision) if word and word.isprintable())
     of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens per row"
-    return CurveSource(found.cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}", found.device)
+    return CurveSource(
+        found.served_cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}", found.device
+    )
 
 
 def _found(store: Profiles, name: str) -> Profile:

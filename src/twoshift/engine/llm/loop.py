@@ -24,7 +24,6 @@ from twoshift.llm_ports import LlmRuntime, Prompt, Prompts
 from twoshift.policy.admission import Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
-from twoshift.policy.learn import CostLearner
 from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad, likely_left
 from twoshift.policy.step_curves import StepCurves
 from twoshift.types import Lane
@@ -51,6 +50,7 @@ class LlmEngine(DeviceLoop):
         cost: CallCost,
         objective: LlmObjective | None = None,
         *,
+        live_cost: CallCost | None = None,  # of steps without background sequences, where it was learned before
         serves: bool = True,  # False: nobody waits, and background sequences have the whole device
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
@@ -60,8 +60,7 @@ class LlmEngine(DeviceLoop):
         super().__init__(runtime, self._table, clock)
         self.runtime, self.objective = runtime, objective or LlmObjective()
         self.on_finished: Callable[[FinishedSequence], None] | None = None  # told in the loop's thread
-        self._learner = CostLearner(cost)
-        self.curves = StepCurves(cost)  # of steps that read and of those that only decode, as learned so far
+        self.curves = StepCurves(cost, live_cost)  # of steps that read and of those that only decode, as learned so far
         governed = self.objective.governed(runtime.shape, serves)
         self._governor = GovernorPolicy(self.curves, governed, self.curves.alone)
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
@@ -124,14 +123,14 @@ class LlmEngine(DeviceLoop):
         return self._admission.bounds
 
     def cost(self) -> CallCost:
-        """The curve of a step, as learned so far."""
+        """The curve of a step beside background sequences, as learned so far."""
         with self._lock:
-            return self._learner.cost
+            return self.curves.cost
 
-    def usual_cost(self) -> CallCost:
-        """The same, without what a slow spell adds: as it is to be remembered."""
+    def learned_costs(self) -> tuple[CallCost | None, CallCost | None]:
+        """The same, and of steps without them; None before any was seen."""
         with self._lock:
-            return self._learner.usual
+            return self.curves.learned
 
     def stats(self) -> EngineStats:
         """Counters since the start, as any engine has them."""
@@ -179,7 +178,6 @@ class LlmEngine(DeviceLoop):
         with self._lock:
             if step.seconds is not None:
                 size, ended_s = step.size, self._clock()
-                self._learner.observed(size, step.seconds, ended_s)
                 shared = _has_background(step.tokens, inside)
                 self.curves.observed(size, step.seconds, ended_s, shared, any(each > 1 for each in step.begun.values()))
             settle = self._outcomes.took(step, inside, self._clock())

@@ -14,7 +14,7 @@ from twoshift.generation import GenerationParams
 from twoshift.llm_ports import LlmRuntime, Prompt, Step
 from twoshift.policy.cost import Sample
 
-__all__ = ["StepSample", "measure_steps"]
+__all__ = ["PromptIds", "StepSample", "measure_steps"]
 
 _SHORTEST = 8  # tokens of a prompt
 _DECODE_STEPS = 6  # of each number of sequences, in a round
@@ -59,15 +59,27 @@ def _measured(runtime: LlmRuntime, seconds: float, progress: Callable[[float], N
     return samples
 
 
+class PromptIds:
+    """Prompts of tokens, none of which shares a beginning with any before it."""
+
+    def __init__(self, vocabulary: int | None) -> None:
+        vocabulary = vocabulary or _FIRST_ID + _IDS
+        self._first = min(_FIRST_ID, vocabulary // 2)
+        self._ids, self._number = min(_IDS, vocabulary - self._first), itertools.count()
+
+    def next(self, length: int) -> tuple[int, ...]:
+        """Of so many tokens; two at the least."""
+        number, first, ids = next(self._number), self._first, self._ids
+        head = (first + number % ids, first + number // ids % ids)
+        return (*head, *(first + (number * 7 + at * 13) % ids for at in range(length - 2)))
+
+
 class _Bench:
     """Fills a runtime that nothing else uses, and empties it again."""
 
     def __init__(self, runtime: LlmRuntime) -> None:
         self._runtime, self._keys = runtime, itertools.count()
-        self._token = itertools.count()
-        vocabulary = runtime.shape.vocabulary or _FIRST_ID + _IDS
-        self._first_id = min(_FIRST_ID, vocabulary // 2)
-        self._ids = min(_IDS, vocabulary - self._first_id)
+        self._ids = PromptIds(runtime.shape.vocabulary)
         self._adapter = next(iter(runtime.info.adapters), "")  # a step with one takes longer than a step without
 
     def round(self) -> Iterator[Callable[[], list[StepSample]]]:
@@ -130,11 +142,7 @@ class _Bench:
             begun |= {each.key for each in self._runtime.step().emitted}
 
     def _add(self, length: int, max_tokens: int) -> int:
-        """A prompt that shares no beginning with any before it."""
-        number, key = next(self._token), next(self._keys)
-        first, ids = self._first_id, self._ids
-        head = (first + number % ids, first + number // ids % ids)
-        token_ids = (*head, *(first + (number * 7 + at * 13) % ids for at in range(length - 2)))
+        key, token_ids = next(self._keys), self._ids.next(length)
         params = GenerationParams(temperature=0.0, ignore_eos=True)
         self._runtime.add(key, Prompt(token_ids, params, max_tokens, adapter=self._adapter), live=True)
         return key
