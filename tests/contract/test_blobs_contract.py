@@ -186,7 +186,7 @@ def test_a_folder_is_no_prefix_of_a_name(place: Place) -> None:
 
 
 def test_thousands_of_parts_are_listed(place: Place) -> None:
-    names = {f"part-{number:06d}.parquet" for number in range(2_000)}
+    names = {f"part-{number:06d}.parquet" for number in range(1_100)}  # a page of a listing has 1,000
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda name: place.blobs.create(place.at(name), name.encode()), names))
     assert place.blobs.names(place.root) == names

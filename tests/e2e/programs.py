@@ -33,13 +33,17 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def command(*words: str, env: Mapping[str, str] = {}, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What a command that asks a server does, in this process: a program each time would take the machine."""
+    """What a command does, in this process: a program each time would take the machine. Workers of a job are forks."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         for name, value in env.items():
             patch.setenv(name, value)
         if cwd is not None:
             patch.chdir(cwd)
+        if words[0] == "run":
+            from forked_pool import ForkedPool  # Arrow comes with it
+
+            patch.setattr("twoshift.wiring.job_workers.LocalPool", ForkedPool)
         code = main(words)
     said, told = (stream.buffer.getvalue().decode() for stream in (out, err))  # pyright: ignore[reportAttributeAccessIssue]
     return subprocess.CompletedProcess(words, code, said, told)

@@ -1,4 +1,4 @@
-"""LoRA adapters of smollm behind the real program: served together by name, in a batch, and in a job."""
+"""LoRA adapters of a tiny Llama behind the real program: served together by name, in a batch, and in a job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from lora_adapters import write_adapter
-from real_smollm import MARKS, smollm_home
+from real_smollm import MARKS
 from servers import Server, until
+from tiny_llm import tiny_llama
 
 pytestmark = MARKS
-NAMES = ("smollm", "sql", "support")
+NAMES = ("tiny", "sql", "support")
 PATIENT = ("--ttft-ms", "600000", "--tpot-ms", "600000")  # the machine may be busy: nothing here is about time
 ASKED = {"messages": [{"role": "user", "content": "Write about the sea."}], "max_tokens": 6, "temperature": 0}
 OVER = ("completed", "failed", "expired", "cancelled")
@@ -24,13 +25,12 @@ OVER = ("completed", "failed", "expired", "cancelled")
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With two adapters in it."""
-    from twoshift.runtime.llm.smollm import smollm_folder
-
-    made = smollm_home(tmp_path_factory)
+    made = tmp_path_factory.mktemp("home")
+    base = tiny_llama(made / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TWOSHIFT_HOME", str(made))
         for seed, name in enumerate(NAMES[1:]):
-            write_adapter(made / "adapters" / name, smollm_folder(), seed)
+            write_adapter(made / "adapters" / name, base, seed)
         yield made
 
 
@@ -40,7 +40,7 @@ def server(home: Path) -> Iterator[Server]:
         pytest.importorskip(name)
     adapters = [word for name in NAMES[1:] for word in ("--adapter", f"{name}={home}/adapters/{name}")]
     # In fp32: in bf16 a batch of two is another sum than a batch of one
-    made = Server(home, "smollm", *PATIENT, "--precision", "fp32", *adapters, wait_s=800)
+    made = Server(home, f"{home}/tiny", *PATIENT, "--precision", "fp32", *adapters, wait_s=800)
     yield made
     made.end()
 
@@ -65,9 +65,9 @@ def test_the_base_and_its_adapters_are_listed_and_answer_each_in_its_own_way(cli
     import openai
 
     parents = {each.id: getattr(each, "parent", None) for each in client.models.list()}
-    assert parents == {"smollm": None, "sql": "smollm", "support": "smollm"}
+    assert parents == {"tiny": None, "sql": "tiny", "support": "tiny"}
     assert len(set(live.values())) == 3
-    with pytest.raises(openai.NotFoundError, match="smollm, sql, support"):
+    with pytest.raises(openai.NotFoundError, match="sql, support, tiny"):
         client.chat.completions.create(model="chess", **ASKED)
 
 
@@ -92,7 +92,19 @@ def test_a_job_runs_with_an_adapter_and_its_report_names_it(
 ) -> None:
     server.end()  # two models at once would be slow here
     (tmp_path / "asked.jsonl").write_text('{"q": "Write about the sea."}\n')
-    options = ["--model", "smollm", "--prompt", "q", "--max-tokens", "6", "--precision", "fp32", "-o", "out", "--json"]
+    options = [
+        "--model",
+        f"{home}/tiny",
+        "--prompt",
+        "q",
+        "--max-tokens",
+        "6",
+        "--precision",
+        "fp32",
+        "-o",
+        "out",
+        "--json",
+    ]
 
     def run(adapter: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "twoshift", "run", "asked.jsonl", *options, "--output-format", "jsonl"]

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_smollm import MARKS, smollm_home
+from real_smollm import MARKS
+from tiny_llm import tiny_llama
 
 pa = pytest.importorskip("pyarrow")
 
@@ -24,15 +25,14 @@ CITY = {
 }
 
 
-def test_a_job_writes_answers_their_json_and_every_error_once(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TWOSHIFT_HOME", str(smollm_home(tmp_path_factory)))
+def test_a_job_writes_answers_their_json_and_every_error_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
+    tiny_llama(tmp_path / "tiny")
     countries = ["France", "Italy", None, "Spain", "a word " * 2000, "Japan"]
     pq.write_table(pa.table({"id": range(6), "country": countries}), tmp_path / "asked.parquet")
     (tmp_path / "city.json").write_text(json.dumps(CITY))
-    options = ["--prompt", "Name a city in {country}.", "--system", "You answer in JSON.", "--max-tokens", "40"]
-    options += ["--json-schema", "city.json", "--keep", "id", "--model", "smollm", "-o", "out", "--shard-rows", "4"]
+    options = ["--prompt", "Name a city in {country}.", "--system", "You answer in JSON.", "--max-tokens", "80"]
+    options += ["--json-schema", "city.json", "--keep", "id", "--model", "tiny", "-o", "out", "--shard-rows", "4"]
     (tmp_path / "known.jsonl").write_text('{"prompt": "Name a city in Peru.", "answer": "city"}\n')
     options += ["--price", "1", "--eval", "known.jsonl", "--metric", "rouge"]
     ran = _ran(tmp_path, *options, "--at-least", "0.01")

@@ -1,4 +1,4 @@
-"""smollm in vLLM on a Ray that the real program starts: live streams, which end before it does, and a job."""
+"""vLLM on a Ray that the real program starts: live streams of a tiny Llama, which end before it does, and a job."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from programs import PROGRAM, environment
 from real_smollm import MARKS, smollm_home
 from servers import Server
+from tiny_llm import tiny_llama
 
 pytest.importorskip("ray.serve", reason="the ray extra is not installed")
 
@@ -25,8 +26,9 @@ FRANCE: Any = [{"role": "user", "content": "What is the capital of France? Answe
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name in ("httptools", "openai"):
         pytest.importorskip(name)
+    home = tmp_path_factory.mktemp("home")
     made = Server(
-        smollm_home(tmp_path_factory), "smollm", *PATIENT, "--engine", "ray", "--grace", "10m",
+        home, str(tiny_llama(home / "tiny")), *PATIENT, "--engine", "ray", "--grace", "10m",
         more={"VLLM_CPU_KVCACHE_SPACE": "1"}, wait_s=600,
     )  # fmt: skip
     yield made
@@ -37,11 +39,11 @@ def test_a_language_model_on_ray_answers_and_finishes_its_stream_when_it_is_told
     import openai
 
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client:
-        whole = client.chat.completions.create(model="smollm", messages=FRANCE, max_tokens=12, temperature=0)
-        assert "Paris" in (whole.choices[0].message.content or "")
+        whole = client.chat.completions.create(model="tiny", messages=FRANCE, max_tokens=12, temperature=0)
+        assert len(whole.choices[0].message.content or "") == 12
         assert server.counted("replicas", state="ready") == 1
         assert server.counted("offered_rows_total") == 1
-        asked: Any = {"model": "smollm", "messages": FRANCE, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
+        asked: Any = {"model": "tiny", "messages": FRANCE, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
         stream = client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
         next(stream)
         server.process.send_signal(signal.SIGTERM)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_runs import TIMEOUT_S, JobFolder
-from programs import PROGRAM
+from job_runs import JobFolder
+from programs import command
 from s3_server import CREDENTIALS, make_bucket, moto_server
 
 from twoshift.blobs.s3 import S3Blobs, S3Settings
@@ -20,14 +18,8 @@ pytestmark = pytest.mark.slow
 
 def verify(job: JobFolder, *words: str, expect: int = 0) -> Any:
     """What `twoshift verify` says, as JSON, and its lines for people."""
-    ended = [
-        subprocess.run(
-            [PROGRAM, "verify", *(words or ("out",)), *more],
-            cwd=job.path, env={**os.environ, **job.environment}, capture_output=True, text=True, timeout=TIMEOUT_S,
-            check=False,
-        )
-        for more in ([], ["--json"])
-    ]  # fmt: skip
+    asked = ("verify", *(words or ("out",)))
+    ended = [command(*asked, *more, env=job.environment, cwd=job.path) for more in ([], ["--json"])]
     assert {each.returncode for each in ended} == {expect}, [each.stderr for each in ended]
     return json.loads(ended[1].stdout), ended[0].stdout
 
@@ -130,7 +122,7 @@ def test_verify_tells_a_job_that_is_not_done_from_one_that_is_damaged(job: JobFo
 
 
 def verify_error(job: JobFolder, folder: str) -> str:
-    ended = subprocess.run([PROGRAM, "verify", folder], cwd=job.path, capture_output=True, text=True, check=False)
+    ended = command("verify", folder, cwd=job.path)
     assert ended.returncode == 2
     return ended.stderr
 

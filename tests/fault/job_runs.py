@@ -87,7 +87,7 @@ class JobFolder:
         return process
 
     def run(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
-        """The command to its end: its workers are processes, and it is one itself where its environment is another."""
+        """The command to its end, with forked workers; in a process of its own where its environment is another."""
         if environment or self.environment:
             return self.program(*more, expect=expect, **environment)
         home = {"TWOSHIFT_HOME": str(self.path / "home"), "PYTHONPATH": python_path()}
@@ -95,7 +95,7 @@ class JobFolder:
         return Done(told.returncode, told.stdout, told.stderr).checked(expect)
 
     def program(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
-        """The same in a process of its own, which takes a second longer."""
+        """The same in a process of its own with workers as the program starts them; it takes two seconds longer."""
         process = self.start(*more, **environment)
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)

@@ -64,7 +64,7 @@ def test_a_kill_of_everything_at_any_write_point_loses_nothing(job: JobFolder, r
 def test_a_kill_of_a_worker_at_any_write_point_loses_nothing(job: JobFolder) -> None:
     """Each a process of its own; `make fault` does it with those that the program starts."""
     _one_file(job)
-    env = {**os.environ, "PYTHONPATH": python_path(KILLER)}
+    env = {**os.environ, "PYTHONPATH": python_path(KILLER, str(Path(__file__).parent))}
     words = [sys.executable, "-c", "import worker_points; worker_points.main()"]
     done = subprocess.run(words, cwd=job.path, env=env, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr

@@ -1,34 +1,21 @@
 """`main` runs in a job's folder: kills a worker process at each write point of its own, and sees the job to its end.
 
-Workers are forks of a server that has imported what they need, so that each costs a fraction of a second. Prints the
-points at which one was killed.
+Prints the points at which one was killed.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
+from forked_pool import ForkedPool
 from sitecustomize import install
 
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.job import Job
-from twoshift.batch.pool import LocalPool
 from twoshift.batch.settings import JobSettings
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
-
-_NEEDED = ["worker_points", "twoshift.batch.worker", "pyarrow.compute", "pyarrow.parquet"]
-
-
-class _ForkedPool(LocalPool):
-    """The pool of a job, with processes that begin with their imports done."""
-
-    def __init__(self, settings: JobSettings) -> None:
-        super().__init__(settings, 1, open_killed, blobs_for)
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(_NEEDED)
 
 
 def open_killed(settings: JobSettings) -> WorkDevice:
@@ -45,7 +32,11 @@ def main() -> None:
         settings = JobSettings(
             inputs=("docs",), output=f"out-{at}", model="m.py:Square", columns=("x",), keep=("id",), shard_rows=50,
         )  # fmt: skip
-        ending = Job(settings, blobs_for, _ForkedPool(settings)).run(lambda _: None, lambda _: None).ending
+        ending = (
+            Job(settings, blobs_for, ForkedPool(settings, 1, open_killed, blobs_for))
+            .run(lambda _: None, lambda _: None)
+            .ending
+        )
         if EXIT_CODES[ending] != 0:
             raise SystemExit(f"the job whose worker was killed at write {at} ended with {ending}")
         if not Path(f"mark-{at}").exists():
