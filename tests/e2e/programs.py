@@ -32,14 +32,21 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {"TWOSHIFT_HOME": str(home), "PATH": path, "PYTHONPATH": python_path(), **more}
 
 
-def command(*words: str, env: Mapping[str, str] = {}, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What a command does, in this process: a program each time would take the machine. Workers of a job are forks."""
+def command(
+    *words: str, env: Mapping[str, str] = {}, cwd: Path | None = None, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a command does, in this process: a program each time would take the machine. Workers of a job are forks.
+
+    `given` is what it reads from its standard input.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         for name, value in env.items():
             patch.setenv(name, value)
         if cwd is not None:
             patch.chdir(cwd)
+        if given is not None:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
         if words[0] == "run":
             from forked_pool import ForkedPool  # Arrow comes with it
 

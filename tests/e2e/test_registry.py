@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cloud_servers import azure_server, azure_variables, gcs_server, make_container
-from programs import PROGRAM, environment
+from programs import PROGRAM, command, environment
 from s3_server import make_bucket
 from servers import Server, until
 
@@ -46,10 +46,7 @@ class Machine:
         self.environment = environment(self.home, **self.more)
 
     def run(self, *words: str, code: int = 0, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        found = subprocess.run(
-            [PROGRAM, *words], env=self.environment, cwd=self.path, capture_output=True, text=True, input=given,
-            timeout=150,
-        )  # fmt: skip
+        found = command(*words, env=self.environment, cwd=self.path, given=given)
         assert found.returncode == code, found.stderr
         return found
 

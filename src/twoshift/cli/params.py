@@ -97,7 +97,7 @@ def _hint(each: Declared) -> Any:
 
 def _option(value: Value, about: str, flags: tuple[str, ...], shown: str | None = None) -> Any:
     if value.repeats or value is values.FLAG:
-        return typer.Option(*flags, metavar=value.metavar if value.joined else None, help=about)
+        return typer.Option(*flags, metavar=value.metavar or None, help=about, show_default=shown or True)
     about += f" One of {', '.join(value.options)}." if value.options else ""
 
     # A callback and not a parser does the work: it knows the option's name, and its errors pass unchanged.

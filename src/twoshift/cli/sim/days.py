@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, duration, share, text, usd, whole
-from twoshift.cli.plan.curves import ProfileName
+from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.cli.sim.app import (
-    CallBudgetMs,
-    ItemMs,
-    MaxBatch,
-    OverheadMs,
-    ReportFile,
-    Seed,
-    SloMs,
-    SpotDiscount,
-    TraceFile,
-    app,
-)
+from twoshift.cli.sim.app import app
 from twoshift.cli.sim.day_replay import replay_day
 from twoshift.cli.sim.devices import chosen_device, read_trace
+from twoshift.cli.sim.settings import DaySettings
 from twoshift.errors import InvalidInput
 from twoshift.units import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from twoshift.sim.day import DayResult, DaySpec
 
 __all__ = ["day_command"]
 
-_REPLAY = "Decide again from a server's log of scaling decisions, and show which decisions differ."
-_OF_REPLAY = ("replay", "min_replicas", "max_replicas", "cooldown")
+_OF_REPLAY = ("min_replicas", "max_replicas", "cooldown")
 
 
 @command(
@@ -44,82 +32,72 @@ _OF_REPLAY = ("replay", "min_replicas", "max_replicas", "cooldown")
     "twoshift sim day --peak 20000 --batch-items 400M --price 2.50",
     {"cooldown_s": "cooldown"},
 )
-def day_command(
-    context: typer.Context,
-    overhead_ms: OverheadMs = None,
-    item_ms: ItemMs = None,
-    max_batch: MaxBatch = 32,
-    slo_ms: SloMs = 50.0,
-    peak: Annotated[float, count("Live rows per second in the busiest hour, without --trace.")] = 20_000.0,
-    trough: Annotated[float, share("Load in the quietest hour, as a share of the peak.", zero=False)] = 0.2,
-    batch_items: Annotated[float, count("Number of batch rows to process within the day.", zero=True)] = 4e8,
-    price: Annotated[float, usd("Price of one device in dollars per hour.")] = 2.50,
-    spot_discount: SpotDiscount = 0.0,
-    start: Annotated[float, duration("Time until a new replica is ready.", zero=True, shown="60s")] = 60.0,
-    max_devices: Annotated[int, whole("Maximum number of replicas, and of batch workers.", most=1_000_000)] = 10_000,
-    call_budget_ms: CallBudgetMs = None,
-    profile: ProfileName = None,
-    trace: TraceFile = None,
-    copies: Annotated[
-        int, whole("Number of copies of the trace, each shifted in time, to simulate a larger service.", most=10_000)
-    ] = 1,
-    seed: Seed = 1,
-    replay: Annotated[str | None, text(_REPLAY, metavar="FILE")] = None,
-    min_replicas: Annotated[int | None, whole("With --replay: override the recorded value.", most=1_000_000)] = None,
-    max_replicas: Annotated[int | None, whole("With --replay: override the recorded value.", most=1_000_000)] = None,
-    cooldown: Annotated[float | None, duration("With --replay: override the recorded value.", zero=True)] = None,
-    report: ReportFile = None,
-    as_json: JsonFlag = False,
-) -> int:
+@with_settings(DaySettings)
+def day_command(*, as_json: JsonFlag = False, **given: Any) -> int:
     """Simulate an autoscaled fleet over a day of traffic, with batch rows in its idle time.
 
     The result is compared with two separate fleets for the same work: an online fleet with the same autoscaler, and
     batch workers that are paid only while they work. With --replay no traffic is simulated: the policy decides again
     on what a server's autoscaler observed, and the exit code is 1 if a decision differs.
     """
-    _check_replay(context, replay)
-    if replay is not None:
-        given = {"min_replicas": min_replicas, "max_replicas": max_replicas, "cooldown_s": cooldown}
-        return replay_day(replay, {name: value for name, value in given.items() if value is not None}, as_json)
-    from twoshift.sim.day import DaySpec, simulate_day
-    from twoshift.sim.lanes import LanesSpec
+    said = given_of(DaySettings, given)
+    _check_replay(said)
+    settings = DaySettings(**said)
+    if settings.replay is not None:
+        named = (("min_replicas", "min_replicas"), ("max_replicas", "max_replicas"), ("cooldown", "cooldown_s"))
+        return replay_day(settings.replay, {field: said[name] for name, field in named if name in said}, as_json)
+    from twoshift.sim.day import simulate_day
 
-    check_writable(report, "--report", others=[trace])
-    arrivals = read_trace(trace)
-    cost, row_tokens = chosen_device(overhead_ms, item_ms, profile, arrivals)
-    budget_s = None if call_budget_ms is None else call_budget_ms / 1e3
-    lanes = LanesSpec(
-        cost,
-        max_batch,
-        slo_ms / 1e3,
-        load=1.0,
-        call_budget_s=budget_s,
-        seed=seed,
-        row_tokens=row_tokens,
-        trace=arrivals,
-    )
-    spec = DaySpec(
-        lanes, peak, trough, batch_items, price, spot_discount, start, max_devices, trace=arrivals, copies=copies
-    )
+    check_writable(settings.report, "--report", others=[settings.trace])
+    spec = _spec(settings)
     with progress_bar("Simulating a day") as progress:
         result = simulate_day(spec, progress)
-    if report:
+    if settings.report:
         from twoshift.cli.sim.day_report import day_report
 
-        write_text(report, day_report(spec, result), "--report")
-        note(f"Report: {report}")
+        write_text(settings.report, day_report(spec, result), "--report")
+        note(f"Report: {settings.report}")
     show(as_json, day_data(spec, result), _table(result), day_words(spec, result))
     return 0
 
 
-def _check_replay(context: typer.Context, replay: str | None) -> None:
+def _spec(settings: DaySettings) -> DaySpec:
+    from twoshift.sim.day import DaySpec
+    from twoshift.sim.lanes import LanesSpec
+
+    arrivals = read_trace(settings.trace)
+    cost, row_tokens = chosen_device(settings.overhead_ms, settings.item_ms, settings.profile, arrivals)
+    lanes = LanesSpec(
+        cost,
+        settings.max_batch,
+        settings.slo_ms / 1e3,
+        load=1.0,
+        call_budget_s=settings.call_budget_s,
+        seed=settings.seed,
+        row_tokens=row_tokens,
+        trace=arrivals,
+    )
+    return DaySpec(
+        lanes,
+        settings.peak,
+        settings.trough,
+        settings.batch_items,
+        settings.price,
+        settings.spot_discount,
+        settings.start,
+        settings.max_devices,
+        trace=arrivals,
+        copies=settings.copies,
+    )
+
+
+def _check_replay(said: Mapping[str, Any]) -> None:
     """Either kind of day has options that mean nothing to the other; raises InvalidInput."""
-    names = [name for name in context.params if name not in (*_OF_REPLAY, "as_json")]
-    for name in names if replay is not None else _OF_REPLAY[1:]:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            accepted = "no --replay: this option simulates a day" if replay is not None else "--replay FILE as well"
-            raise InvalidInput(name, context.params[name], accepted)
+    is_replay = "replay" in said
+    for name in said:
+        if name != "replay" and (name in _OF_REPLAY) is not is_replay:
+            accepted = "no --replay: this option simulates a day" if is_replay else "--replay FILE as well"
+            raise InvalidInput(name, said[name], accepted)
 
 
 def day_data(spec: DaySpec, result: DayResult) -> dict[str, Any]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, duration, share, usd, whole
+from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.cli.sim.app import ReportFile, Seed, SpotDiscount, app
+from twoshift.cli.sim.app import app
+from twoshift.cli.sim.settings import SimJobSettings
 from twoshift.errors import InvalidInput
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
-    from twoshift.sim.job import JobOutcome, JobStudy
+    from twoshift.sim.job import JobOutcome, JobSpec, JobStudy
 
 __all__ = ["job_command"]
 
@@ -29,75 +30,44 @@ __all__ = ["job_command"]
     """,
     fields={"shard_s": "shard_seconds"},
 )
-def job_command(
-    items: Annotated[float, count("Number of items in the job.", least=1)] = 1e8,
-    workers: Annotated[
-        int | None, whole("Number of workers; a preempted one is replaced.", most=100_000, shown="100")
-    ] = None,
-    max_workers: Annotated[
-        int | None,
-        whole(
-            "Maximum number of workers; the job has as many as its window needs, as `run --workers auto` does.",
-            most=10_000,
-        ),
-    ] = None,
-    rate: Annotated[float, count("Items per second of a healthy worker.")] = 100.0,
-    window: Annotated[
-        float, duration("Time until the job must be done, counted from its start.", shown="12h")
-    ] = 43200.0,
-    shard_seconds: Annotated[
-        float | None,
-        duration("Processing time of one shard.", shown="60s, or less so that each worker gets at least twenty shards"),
-    ] = None,
-    preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.1,
-    restart: Annotated[float, duration("Time until a replacement worker is ready.", zero=True, shown="2m")] = 120.0,
-    stragglers: Annotated[float, share("Share of the time in which a worker is slow.", one=False)] = 0.05,
-    slowdown: Annotated[float, count("Slowdown factor of a slow worker.", least=1)] = 3.0,
-    price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")] = 2.50,
-    spot_discount: SpotDiscount = 0.6,
-    runs: Annotated[
-        int | None,
-        whole(
-            "Number of simulation runs, each with and without speculation.",
-            most=10_000,
-            shown="as many as fit into a few seconds",
-        ),
-    ] = None,
-    seed: Seed = 1,
-    report: ReportFile = None,
-    as_json: JsonFlag = False,
-) -> None:
+@with_settings(SimJobSettings)
+def job_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Simulate a job on preemptible workers, with and without speculation: duration, lost work and cost."""
-    from twoshift.sim.job import JobSpec
     from twoshift.sim.job_study import simulate_job
 
-    check_writable(report, "--report")
-    if workers is not None and max_workers is not None:
-        raise InvalidInput("--max-workers", max_workers, "either --workers or --max-workers, not both")
-    spec = JobSpec(
-        items=items,
-        workers=max_workers or workers or 100,
-        scales=max_workers is not None,
-        rate_items_per_s=rate,
-        window_s=window,
-        shard_s=shard_seconds,
-        preemptions_per_hour=preemptions_per_hour,
-        restart_s=restart,
-        straggler_share=stragglers,
-        straggler_factor=slowdown,
-        price_usd_per_hour=price,
-        spot_discount=spot_discount,
-        runs=runs,
-        seed=seed,
-    )
+    settings = SimJobSettings(**given_of(SimJobSettings, given))
+    check_writable(settings.report, "--report")
+    if settings.workers is not None and settings.max_workers is not None:
+        raise InvalidInput("--max-workers", settings.max_workers, "either --workers or --max-workers, not both")
     with progress_bar("Simulating the job") as progress:
-        study = simulate_job(spec, lambda done, of: progress(done / of))
-    if report:
+        study = simulate_job(_spec(settings), lambda done, of: progress(done / of))
+    if settings.report:
         from twoshift.cli.sim.job_report import job_report
 
-        write_text(report, job_report(study), "--report")
-        note(f"Report: {report}")
+        write_text(settings.report, job_report(study), "--report")
+        note(f"Report: {settings.report}")
     show(as_json, job_data(study), _table(study), job_words(study))
+
+
+def _spec(settings: SimJobSettings) -> JobSpec:
+    from twoshift.sim.job import JobSpec
+
+    return JobSpec(
+        items=settings.items,
+        workers=settings.max_workers or settings.workers or 100,
+        scales=settings.max_workers is not None,
+        rate_items_per_s=settings.rate,
+        window_s=settings.window,
+        shard_s=settings.shard_seconds,
+        preemptions_per_hour=settings.preemptions_per_hour,
+        restart_s=settings.restart,
+        straggler_share=settings.stragglers,
+        straggler_factor=settings.slowdown,
+        price_usd_per_hour=settings.price,
+        spot_discount=settings.spot_discount,
+        runs=settings.runs,
+        seed=settings.seed,
+    )
 
 
 def job_data(study: JobStudy) -> dict[str, Any]:

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, duration, millis, share, text, whole
-from twoshift.cli.plan.curves import ProfileName
+from twoshift.cli.params import JsonFlag, flags_of, given_of, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.cli.sim.app import (
-    CallBudgetMs,
-    HostMs,
-    ItemMs,
-    LengthScale,
-    OverheadMs,
-    ReplyMs,
-    ReportFile,
-    Seed,
-    TraceFile,
-    app,
-)
+from twoshift.cli.sim.app import app
 from twoshift.cli.sim.devices import chosen_device, chosen_server, read_trace
+from twoshift.cli.sim.settings import LanesSettings
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from twoshift.sim.lanes import LanesResult, LanesSpec
     from twoshift.sim.served import ServedCurves
     from twoshift.sim.traffic import Arrivals
 
 __all__ = ["lanes_command"]
-
-_NAMES = ("twoshift", "strict", "window", "greedy")
 
 
 @command(
@@ -49,126 +32,87 @@ _NAMES = ("twoshift", "strict", "window", "greedy")
         --slo-ms 50 --load 0.3 --background --policy twoshift --seed 1
     """,
 )
-def lanes_command(
-    overhead_ms: OverheadMs = None,
-    item_ms: ItemMs = None,
-    max_batch: Annotated[
-        int | None, whole("Maximum number of rows per call.", most=1_000_000, shown="32, without --server")
-    ] = None,
-    slo_ms: Annotated[
-        float | None, millis("Latency objective of a live request.", shown="50, without --server")
-    ] = None,
-    load: Annotated[float, share("Live load, as a share of capacity at --max-batch.", zero=False, most=20.0)] = 0.3,
-    background: Annotated[bool, typer.Option("--background", help="Add an endless backlog of batch rows.")] = False,
-    policy: Annotated[str, choice("Scheduling policy.", _NAMES)] = "twoshift",
-    compare: Annotated[bool, typer.Option("--compare", help="Run all policies on the same arrivals.")] = False,
-    call_budget_ms: CallBudgetMs = None,
-    seconds: Annotated[float, duration("Simulated time, without --trace.", shown="60s")] = 60.0,
-    noise: Annotated[
-        float | None,
-        share("Random spread of call times around the cost curve.", shown="0; with --server, the observed spread"),
-    ] = None,
-    profile: ProfileName = None,
-    server: Annotated[
-        str | None,
-        text("Simulate this server: its URL, or a file with the reply of /v1/derived/MODEL.", metavar="URL"),
-    ] = None,
-    trace: TraceFile = None,
-    scale_lengths: LengthScale = 1.0,
-    rows: Annotated[int, whole("Rows per request, without --trace.", most=4096)] = 1,
-    lanes: Annotated[
-        int | None, whole("Number of concurrent calls on the device.", most=64, shown="1, without --server")
-    ] = None,
-    overtake: Annotated[
-        bool, typer.Option("--overtake", help="Let live calls overtake background calls, as on a GPU.")
-    ] = False,
-    replicas: Annotated[int, whole("Number of replica processes, each with its own device.", most=64)] = 1,
-    host_ms: HostMs = None,
-    reply_ms: ReplyMs = None,
-    front_ms: Annotated[
-        float | None,
-        millis("With several replicas: time that the front-end process spends per request.", zero=True, shown="0"),
-    ] = None,
-    seed: Seed = 1,
-    record: Annotated[
-        str | None,
-        typer.Option("--record", metavar="FILE", help="Write every event and decision to this file, for `sim replay`."),
-    ] = None,
-    report: ReportFile = None,
-    as_json: JsonFlag = False,
-) -> None:
+@with_settings(LanesSettings)
+def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Simulate live and batch requests on one device: live latency, and the capacity left for batch rows.
 
     A --trace keeps its pattern and is scaled to --load; the cost of a row depends on its tokens. Only the policy
     `twoshift` has a call budget. With --server the device is as that server has learned it.
     """
-    from twoshift.sim.host import HostCosts
-    from twoshift.sim.lanes import LanesSpec
-
-    check_writable(report, "--report", others=[trace, record])
-    check_writable(record, "--record", others=[trace])
-    if record and (compare or policy != "twoshift"):
+    settings = LanesSettings(**given_of(LanesSettings, given))
+    record, report, policy = settings.record, settings.report, settings.policy
+    check_writable(report, "--report", others=[settings.trace, record])
+    check_writable(record, "--record", others=[settings.trace])
+    if record and settings.shown_policies != ("twoshift",):
         raise InvalidInput("record", record, "no value unless --policy is twoshift: the other policies have no journal")
-    arrivals = read_trace(trace, scale_lengths)
-    budget_s = None if call_budget_ms is None else call_budget_ms / 1e3
-    if server is None:
-        cost, row_tokens = chosen_device(overhead_ms, item_ms, profile, arrivals)
-        spec = LanesSpec(cost, max_batch or 32, (slo_ms or 50.0) / 1e3, load, noise=noise or 0.0, row_tokens=row_tokens)
-    else:
-        own = {"--profile": profile, "--overhead-ms": overhead_ms, "--item-ms": item_ms}
-        _check_alone(own | {"--max-batch": max_batch, "--lanes": lanes, "--overtake": overtake or None})
-        served = chosen_server(server)
-        if arrivals is not None and served.longest is not None:
-            arrivals = arrivals.cut(served.longest)
-        spec = _served_spec(served, load, slo_ms, budget_s, noise, arrivals)
-    host = HostCosts(before_s=(host_ms or 0.0) / 1e3, after_s=(reply_ms or 0.0) / 1e3)
-    spec = dataclasses.replace(
-        spec,
-        background=background,
-        policy=policy,
-        call_budget_s=budget_s,
-        seconds=seconds,
-        seed=seed,
-        trace=arrivals,
-        rows=rows,
-        lanes=spec.lanes if lanes is None else lanes,
-        overtaking=overtake,
-        replicas=replicas,
-        host=host if host_ms is not None or reply_ms is not None else spec.host,
-        front=None if front_ms is None else HostCosts(before_s=front_ms / 1e3),
-    )
-    names = _NAMES if compare else (policy,)
-    results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in names}
+    spec = _spec(settings)
+    results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in settings.shown_policies}
     if report:
         from twoshift.cli.sim.lanes_report import lanes_report
 
         write_text(report, lanes_report(spec, results), "--report")
         note(f"Report: {report}")
-    data = _data(results[policy]) if not compare else {"policies": {n: _data(r) for n, r in results.items()}}
-    show(as_json, {"policy": policy, **data} if not compare else data, _table(results), _words(spec, results))
+    data = {name: _data(result) for name, result in results.items()}
+    told = {"policies": data} if settings.compare else {"policy": policy, **data[policy]}
+    show(as_json, told, _table(results), _words(spec, results))
 
 
-def _check_alone(others: Mapping[str, object]) -> None:
+def _spec(settings: LanesSettings) -> LanesSpec:
+    from twoshift.sim.host import HostCosts
+
+    arrivals = read_trace(settings.trace, settings.scale_lengths)
+    if settings.server is None:
+        spec = _own_spec(settings, arrivals)
+    else:
+        _check_alone(settings)
+        served = chosen_server(settings.server)
+        if arrivals is not None and served.longest is not None:
+            arrivals = arrivals.cut(served.longest)
+        spec = _served_spec(served, settings, arrivals)
+    host_ms, reply_ms, front_ms = settings.host_ms, settings.reply_ms, settings.front_ms
+    host = HostCosts(before_s=(host_ms or 0.0) / 1e3, after_s=(reply_ms or 0.0) / 1e3)
+    return dataclasses.replace(
+        spec,
+        background=settings.background,
+        policy=settings.policy,
+        call_budget_s=settings.call_budget_s,
+        seconds=settings.seconds,
+        seed=settings.seed,
+        trace=arrivals,
+        rows=settings.rows,
+        lanes=settings.lanes or spec.lanes,
+        overtaking=settings.overtake,
+        replicas=settings.replicas,
+        host=spec.host if host_ms is None and reply_ms is None else host,
+        front=None if front_ms is None else HostCosts(before_s=front_ms / 1e3),
+    )
+
+
+def _own_spec(settings: LanesSettings, arrivals: Arrivals | None) -> LanesSpec:
+    """The device that the options describe."""
+    from twoshift.sim.lanes import LanesSpec
+
+    cost, row_tokens = chosen_device(settings.overhead_ms, settings.item_ms, settings.profile, arrivals)
+    max_batch, slo_s = settings.max_batch or 32, (settings.slo_ms or 50.0) / 1e3
+    return LanesSpec(cost, max_batch, slo_s, settings.load, noise=settings.noise or 0.0, row_tokens=row_tokens)
+
+
+def _check_alone(settings: LanesSettings) -> None:
     """A server brings these itself."""
-    given = [name for name, value in others.items() if value is not None]
+    names = ("profile", "overhead_ms", "item_ms", "max_batch", "lanes", "overtake")
+    flags = flags_of(LanesSettings)
+    given = [flags[name] for name in names if getattr(settings, name)]
     if given:
         raise InvalidInput(
             "--server", ", ".join(given), f"no {given[0]}: with --server, the server supplies this value"
         )
 
 
-def _served_spec(
-    served: ServedCurves,
-    load: float,
-    slo_ms: float | None,
-    budget_s: float | None,
-    noise: float | None,
-    arrivals: Arrivals | None,
-) -> LanesSpec:
+def _served_spec(served: ServedCurves, settings: LanesSettings, arrivals: Arrivals | None) -> LanesSpec:
     """The server as it is, or with another objective."""
     from twoshift.sim.lanes import LanesSpec
 
-    limits = served.limits
+    limits, slo_ms, budget_s = served.limits, settings.slo_ms, settings.call_budget_s
     if slo_ms is not None or budget_s is not None:
         slo_s = limits.slo_s if slo_ms is None else slo_ms / 1e3
         limits = dataclasses.replace(limits, slo_s=slo_s, call_budget_s=budget_s)
@@ -179,8 +123,8 @@ def _served_spec(
         served.whole,
         limits.max_rows,
         limits.slo_s,
-        load,
-        noise=noise,
+        settings.load,
+        noise=settings.noise,
         row_tokens=tokens,
         lanes=limits.lanes,
         lane_cost=served.lane,

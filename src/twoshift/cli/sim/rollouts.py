@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, factor, millis, share, text, whole
+from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.cli.sim.app import Seed, app
+from twoshift.cli.sim.app import app
 from twoshift.cli.sim.rollout_replay import replay_rollout
+from twoshift.cli.sim.settings import RolloutSimSettings
 from twoshift.errors import InvalidInput
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
-    from twoshift.policy.rollout_values import RolloutSettings
     from twoshift.sim.rollout import RolloutSpec, RolloutStudy
 
 __all__ = ["rollout_command"]
@@ -34,70 +34,23 @@ _MOST_REQUESTS = 60_000  # of one rollout, unless its scenario says otherwise
     "twoshift sim rollout --rate 100 --slo-ms 80 --runs 5",
     fields={"rate_per_s": "rate", "disagreement_bound": "bound"},
 )
-def rollout_command(
-    scenario: Annotated[
-        list[str] | None, typer.Option("--scenario", metavar="NAME", help="Scenario to simulate.", show_default="all")
-    ] = None,
-    rate: Annotated[float | None, count("Live requests per second.", shown="100")] = None,
-    stable_failures: Annotated[
-        float | None, share("Share of requests that the stable version fails.", shown="0.001")
-    ] = None,
-    candidate_failures: Annotated[
-        float | None, share("Share of requests that the candidate fails.", shown="0.001")
-    ] = None,
-    slower: Annotated[
-        float | None, factor("Latency of the candidate, as a multiple of the stable version's.", shown="1")
-    ] = None,
-    disagreement: Annotated[
-        float | None, share("Share of rows that the candidate answers differently.", shown="0")
-    ] = None,
-    bound: Annotated[float | None, share("Share of rows that may be answered differently.", one=False)] = 0.02,
-    slo_ms: Annotated[float | None, millis("Latency objective of a live request.", shown="none")] = None,
-    ladder: Annotated[str, text("Shares of live requests, one after the other.", metavar="LIST")] = "1%,5%,25%,100%",
-    alpha: Annotated[float, share("Chance that a candidate as good as the stable version is rolled back.")] = 0.01,
-    no_shadow: Annotated[bool, typer.Option("--no-shadow", help="Begin with the first live share.")] = False,
-    runs: Annotated[int, whole("Rollouts simulated per scenario.", most=100_000)] = 20,
-    seed: Seed = 1,
-    record: Annotated[
-        str | None,
-        text("Write every event and decision of the first rollout to this file, for --replay.", metavar="FILE"),
-    ] = None,
-    replay: Annotated[
-        str | None,
-        text("Decide again what --record or a server recorded, and compare.", metavar="FILE"),
-    ] = None,
-    report: Annotated[
-        str | None,
-        text("Write a report with the evidence curves to this HTML file.", "--report", "--html", metavar="FILE"),
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
+@with_settings(RolloutSimSettings)
+def rollout_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Simulate rollouts: which candidates are promoted or rolled back, and after how many requests.
 
     --stable-failures, --candidate-failures, --slower and --disagreement describe a candidate of your own; without them
     the built-in scenarios run.
     """
-    from twoshift.policy.rollout_values import RolloutSettings
-
-    check_writable(report, "--report", others=[record, replay])
-    check_writable(record, "--record", others=[replay])
-    if replay:
-        raise typer.Exit(replay_rollout(replay, report, as_json))
-    slo_s = None if slo_ms is None else slo_ms / 1e3
-    settings = RolloutSettings(
-        ladder=_ladder(ladder), alpha=alpha, shadow=not no_shadow, slo_s=slo_s, disagreement_bound=bound or None
-    )
-    own = {
-        "stable_failures": stable_failures,
-        "candidate_failures": candidate_failures,
-        "slower": slower,
-        "disagreement": disagreement,
-    }
-    specs = _specs(settings, scenario or [], {name: value for name, value in own.items() if value is not None}, rate)
-    specs = {name: dataclasses.replace(spec, seed=seed) for name, spec in specs.items()}
+    settings = RolloutSimSettings(**given_of(RolloutSimSettings, given))
+    record, report = settings.record, settings.report
+    check_writable(report, "--report", others=[record, settings.replay])
+    check_writable(record, "--record", others=[settings.replay])
+    if settings.replay:
+        raise typer.Exit(replay_rollout(settings.replay, report, as_json))
+    specs = _specs(settings)
     if record and len(specs) > 1:
         raise InvalidInput("--record", record, "one --scenario, or a candidate of your own: a record is of one rollout")
-    studies = _simulate(specs, runs)
+    studies = _simulate(specs, settings.runs)
     _write(specs, record, report, studies)
     show(as_json, {name: _data(study) for name, study in studies.items()}, _table(studies), _words(studies))
 
@@ -110,20 +63,26 @@ def _ladder(given: str) -> tuple[float, ...]:
         raise InvalidInput("--ladder", given, "shares such as 1%,5%,25%,100%") from None
 
 
-def _specs(
-    settings: RolloutSettings, names: list[str], own: dict[str, Any], rate: float | None
-) -> dict[str, RolloutSpec]:
+def _specs(settings: RolloutSimSettings) -> dict[str, RolloutSpec]:
     """A scenario that has a rate of its own keeps it."""
+    from twoshift.policy.rollout_values import RolloutSettings
     from twoshift.sim.rollout import SCENARIOS, RolloutSpec
 
-    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS)
-    spec = spec if rate is None else dataclasses.replace(spec, rate_per_s=rate)
-    if own:
-        return {_OWN: dataclasses.replace(spec, **own)}
-    for name in names:
+    own = RolloutSettings(
+        ladder=_ladder(settings.ladder),
+        alpha=settings.alpha,
+        shadow=not settings.no_shadow,
+        slo_s=None if settings.slo_ms is None else settings.slo_ms / 1e3,
+        disagreement_bound=settings.bound or None,
+    )
+    spec = RolloutSpec(settings=own, most_requests=_MOST_REQUESTS, seed=settings.seed)
+    spec = spec if settings.rate is None else dataclasses.replace(spec, rate_per_s=settings.rate)
+    if settings.candidate:
+        return {_OWN: dataclasses.replace(spec, **settings.candidate)}
+    for name in settings.scenario:
         if name not in SCENARIOS:
             raise InvalidInput("--scenario", name, f"one of {', '.join(SCENARIOS)}")
-    return {name: dataclasses.replace(spec, **SCENARIOS[name][1]) for name in names or SCENARIOS}
+    return {name: dataclasses.replace(spec, **SCENARIOS[name][1]) for name in settings.scenario or SCENARIOS}
 
 
 def _simulate(specs: dict[str, RolloutSpec], runs: int) -> dict[str, RolloutStudy]:
