@@ -50,6 +50,6 @@ def test_learned_step_times_survive_a_restart(tmp_path: Path, monkeypatch: pytes
         stored = profiles().get(began.name)
         assert stored.created_at >= began.created_at
         second = Server(tmp_path, *given)
-        assert one_token_s(second) == pytest.approx(stored.cost.seconds(RowSize.uniform(1).call(1), 0.9))
+        assert one_token_s(second) == pytest.approx(stored.served_cost.seconds(RowSize.uniform(1).call(1), 0.9))
         assert one_token_s(second) < STEP_S / 2
         end(second)
