@@ -293,7 +293,8 @@ class Job:
         shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, work)
         folder = str(Path.cwd())
         files = fingerprinted(files, self._blobs_for)
-        return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
+        plan = Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
+        return msgspec.structs.replace(plan, host_s_per_row=measured.host_s_per_row * samples.last.model_rows)
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

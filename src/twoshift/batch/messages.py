@@ -115,6 +115,7 @@ class Calibrated:
     parity: float | None = None  # of a lossy precision, on these rows
     error_place: int = 0  # of that row in the sample
     quality: QualityReport | None = None  # of a language model: what let it start
+    host_s_per_row: float = 0.0  # for preparing, where the calls run on the same cores
 
 
 @dataclass(frozen=True, slots=True)

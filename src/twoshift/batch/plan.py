@@ -94,13 +94,14 @@ class Plan(msgspec.Struct, frozen=True):
     shards: tuple[tuple[Piece, ...], ...]
     rows: int | None  # where the formats tell
     output_schema: str  # Arrow's, as base64: kept columns, results, error
-    seconds_per_row: float  # as measured on the first rows
+    seconds_per_row: float  # of a device, as measured on the first rows
     row_bytes: float = 100.0  # of them
     retry_of: str | None = None  # the job whose parts without errors were taken over
     folder: str = ""  # where the command was run: relative names of files begin there
     types: dict[str, str] = {}  # what columns become for the model; as they were found at the start
     sources: tuple[InputFile, ...] = ()  # of a query: the files are its result
     first_shard: int = 0  # of a stream's window: the number of its only shard
+    host_s_per_row: float = 0.0  # for preparing, where the model's calls run on the same cores
 
     @classmethod
     def make(
@@ -140,7 +141,12 @@ class Plan(msgspec.Struct, frozen=True):
             row_bytes = sum(piece.bytes for shard in self.shards for piece in shard) / self.rows
         else:
             row_bytes = self.row_bytes
-        return max(1e-9, row_bytes / self.seconds_per_row)
+        return max(1e-9, row_bytes / self.worker_s_per_row)
+
+    @property
+    def worker_s_per_row(self) -> float:
+        """What a row takes of a worker, as far as the first rows tell."""
+        return self.seconds_per_row + self.host_s_per_row
 
     def pieces(self, shard: int) -> tuple[Piece, ...]:
         """What a shard reads."""

@@ -172,7 +172,7 @@ class Summary(msgspec.Struct, frozen=True):
             skipped=sum(each.skipped for each in stats),
             split=sum(each.split for each in stats),
             lost_s=sum(run.lost_s for run in runs),
-            predicted_s=done * plan.seconds_per_row * elapsed_s / worker_s if worker_s else None,
+            predicted_s=done * plan.worker_s_per_row * elapsed_s / worker_s if worker_s else None,
             failed_rows=tuple(row for each in stats for row in each.failed)[:_FAILED_ROWS],
         )
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,8 +138,11 @@ class ShardWorker:
     def _calibrate(self, rows: list[Any]) -> None:
         measured = self._loaded().calibrate(rows)
         if self._settings.too_long == "split":
+            began_s = time.perf_counter()
             cost = split_cost(self._loaded().row_preparer, rows)
-            measured = replace(measured, seconds_per_row=measured.seconds_per_row * cost)
+            host_s = (time.perf_counter() - began_s) / max(1, len(rows)) if measured.host_s_per_row else 0.0
+            row_s = measured.seconds_per_row * cost
+            measured = replace(measured, seconds_per_row=row_s, host_s_per_row=host_s)
         self._send(measured)
         if (preparer := self._loaded().row_preparer) is not None and measured.schema is not None:
             self._preparers.warm(preparer, rows, measured.seconds_per_row)

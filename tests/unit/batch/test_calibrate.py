@@ -55,7 +55,7 @@ def test_on_a_device_that_is_shared_the_time_of_rows_is_the_devices() -> None:
     owner = BlockOwner()
     measured = SharedDevice(engine, owner).calibrate([{"x": float(k)} for k in range(64)])
     assert measured.seconds_per_row == pytest.approx(ROW_S)
-    assert owner.use.device_s == pytest.approx(64 * ROW_S)
+    assert owner.use.device_s == pytest.approx((64 + 64 + 128) * ROW_S)  # larger calls are no faster
 
 
 def test_a_job_is_measured_before_those_that_are_in_work_go_on() -> None:
@@ -77,6 +77,16 @@ def test_a_job_is_measured_before_those_that_are_in_work_go_on() -> None:
             engine.step()
             assert measured.result(60).schema is not None
     assert called[:2] == [5.0, 6.0]
+
+
+def test_a_small_model_is_measured_in_calls_as_large_as_the_jobs_with_what_preparing_takes() -> None:
+    def run(part: Prepared) -> tuple[dict[str, NDArray[Any]], float]:
+        rows = len(part.lengths)
+        return {"y": np.zeros(rows)}, 0.01 + 1e-5 * rows  # 64 rows in small calls take ten times as long
+
+    measured = calibrate(runtime(), [{"x": float(k)} for k in range(64)], run)
+    assert 1e-5 < measured.seconds_per_row < 4e-5
+    assert measured.host_s_per_row > 0
 
 
 def test_what_calls_say_that_they_took_is_what_counts_up_to_a_budget() -> None:
