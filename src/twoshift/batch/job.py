@@ -18,7 +18,7 @@ from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, r
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.index_job import JobIndex, check_before_loading, index_for
 from twoshift.batch.index_report import IndexReport
-from twoshift.batch.inputs import InputFile, fingerprint, fingerprinted, resolve
+from twoshift.batch.inputs import ContentSums, InputFile, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.kinds.kind import FirstLook, SampleOf
 from twoshift.batch.kinds.known import kind_of
@@ -103,6 +103,7 @@ class Job:
         self._last = NOTHING_YET
         self._why = ""  # it was asked to stop
         self._index: JobIndex | None = None
+        self._sums = ContentSums(blobs_for, lambda text: self.tell(text))
         self.tell: Callable[[str], None] = lambda _: None  # what it does after the last shard
         self.model: PlannedModel | None = None  # once it is loaded
 
@@ -132,6 +133,7 @@ class Job:
         finally:
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
             self._loading.close()
+            self._sums.close()
 
     def _begun(
         self, found: Callable[[Resumed | None], None], report: Callable[[JobSnapshot], None],
@@ -145,13 +147,15 @@ class Job:
         existing, was_begun_with = self._today(existing, sources), existing and existing.files
         if earlier is not None:
             self._refuse_query(retry_errors)
-            same_files(earlier, self.settings, sources, self._content, is_retry=True)
+            same_files(earlier, self.settings, sources, self._sums.of, is_retry=True)
         is_queried = self.settings.query is not None and existing is None
         files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
         looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
         check_before_loading(self.settings, looked)
         known = existing or earlier
         self._loading.check(known.schema if known else (looked or _NOTHING).kept, is_whole=known is not None)
+        if known is None:
+            self._sums.begin((*files, *sources) if is_queried else files)
         began_s = time.monotonic()
         loading()
         muster = self._muster
@@ -210,7 +214,7 @@ class Job:
             return None
         is_retry = existing.retry_of is not None
         begun = msgspec.structs.replace(existing, files=existing.sources or existing.files)
-        now = same_files(begun, self.settings, files, self._content, is_retry=is_retry)
+        now = same_files(begun, self.settings, files, self._sums.of, is_retry=is_retry)
         if not existing.sources:
             return msgspec.structs.replace(existing, files=now)
         result = moved_result(self.settings, existing.files, self._output)
@@ -219,9 +223,6 @@ class Job:
     def _refuse_query(self, retry_errors: str | None) -> None:
         if self.settings.query is not None:
             raise InvalidInput("retry_errors", retry_errors, "a job without --query")
-
-    def _content(self, file: InputFile) -> str:
-        return fingerprint(file, self._blobs_for)
 
     def _refuse_others_files(self) -> None:
         folder = f"{self.settings.output.rstrip('/')}/"
@@ -254,7 +255,7 @@ class Job:
         self.model = model = PlannedModel.of(info, self.settings.used_adapters)
         if earlier is not None:
             check_same_model(earlier, self.settings, model, is_retry=True)
-            now = same_files(earlier, self.settings, files, self._content, is_retry=True)
+            now = same_files(earlier, self.settings, files, self._sums.of, is_retry=True)
             earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
             accepted = f"a new folder: this one contains a job that does not retry {earlier.settings.output}"
@@ -272,7 +273,7 @@ class Job:
         else:
             plan = self._new_plan(files, looked or _NOTHING, info)
             self._loading.check(plan.schema, is_whole=True)
-            plan = msgspec.structs.replace(plan, sources=fingerprinted(sources, self._blobs_for))
+            plan = msgspec.structs.replace(plan, sources=self._sums.filled(sources, self._muster.check_interrupted))
         self._index = index_for(plan, self._blobs_for)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput(
@@ -292,7 +293,7 @@ class Job:
         work = RowWork(row_s, samples.last.row_bytes, lambda: part_row_bytes(files, self._blobs_for, settings, schema))
         shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, work)
         folder = str(Path.cwd())
-        files = fingerprinted(files, self._blobs_for)
+        files = self._sums.filled(files, self._muster.check_interrupted)
         plan = Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
         return msgspec.structs.replace(plan, host_s_per_row=measured.host_s_per_row * samples.last.model_rows)
 

@@ -63,10 +63,14 @@ class WorkerStartup:
                     self._busy_since_s.pop(number, None)
                     return heard
 
+    def check_interrupted(self) -> None:
+        """Raises Interrupted where another thread has asked for the end."""
+        if self.interrupted:
+            raise Interrupted
+
     def _next_heard(self) -> tuple[int, FromPool]:
         while not self.heard:
-            if self.interrupted:
-                raise Interrupted
+            self.check_interrupted()
             self._end_hung()
             self.heard.extend(self._pool.poll(0.2))
         number, message = self.heard.popleft()

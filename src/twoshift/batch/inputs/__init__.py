@@ -4,7 +4,7 @@ from twoshift.batch.inputs.columns import joined
 from twoshift.batch.inputs.conform import conform, fitted
 from twoshift.batch.inputs.cut import cut
 from twoshift.batch.inputs.file import Constant, InputFile
-from twoshift.batch.inputs.fingerprint import fingerprint, fingerprinted
+from twoshift.batch.inputs.fingerprint import ContentSums
 from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, ShardTarget
 from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
@@ -17,6 +17,7 @@ __all__ = [
     "READ_ERROR",
     "TYPES",
     "Constant",
+    "ContentSums",
     "InputFile",
     "Piece",
     "Shard",
@@ -24,8 +25,6 @@ __all__ = [
     "as_typed",
     "conform",
     "cut",
-    "fingerprint",
-    "fingerprinted",
     "fitted",
     "joined",
     "kept_schema",
