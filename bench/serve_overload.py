@@ -17,7 +17,8 @@ itself is skipped: no request can then wait for the call before it.
 
 A sender of an open loop that waits for its replies is woken up by each, and on one machine the server pays for that;
 the closed loop's is mostly awake while its replies come. So it sleeps for a millisecond at a time, whatever comes, and
-looks for replies then: that much later they count. With cores of its own (`--cores`) it never sleeps. docs/benchmarks.md has the same cells with each kind of sender.
+looks for replies then: that much later they count. With cores of its own (`--cores`) it never sleeps.
+docs/benchmarks.md has the same cells with each kind of sender.
 
 Goals: 0.9 of capacity inside the SLO at or above it; 99 % at 0.7, and from a second after a burst on; 504 under 1 % of
 replies; no lost connection. The exit status is 1 where one is missed. Each result is a line of JSON under build/bench;
