@@ -12,7 +12,7 @@ FIRST_REQUEST_S = 2e-4  # of the host, that a request is taken to cost until som
 _BUSY = 0.6  # of a front's time: what is left keeps requests from waiting for one another
 _OTHER_CORES = 3  # for a replica, jobs and the main process
 _UNEVEN, _UNEVEN_SHARE = 2, 0.1  # connections more than another front has, from which on it gets a new one
-_PER_REPLICA = 7  # each costs a replica a read and a write for a call: with more, its interpreter is full before theirs
+_PER_REPLICA = 5  # each costs a replica a read and a write for a call: with more, its interpreter is full before theirs
 
 
 def fronts_wanted(requests_per_s: float, request_s: float, cores: int, replicas: int = 1) -> int:
