@@ -51,6 +51,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "fleet": _FLEET,
     "postgres": {**_FLEET, "psycopg": "psycopg[binary]"},
     "mlflow": {"mlflow": "mlflow-skinny", "yaml": "pyyaml"},
+    "nats": {"nats": "nats-py", "pyarrow": "pyarrow"},
     "onnx": {name: _ENCODER[name] for name in ("onnx", "onnxruntime")},
     "ray": {"pyarrow": "pyarrow", "ray": "ray[data,serve]"},
     "s3": {"obstore": "obstore"},

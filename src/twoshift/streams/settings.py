@@ -43,7 +43,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # fmt: off
     source: Annotated[
         str,
-        setting("Source: a folder, a pattern or a bucket prefix that keeps growing.", None, "SOURCE")]
+        setting("Source: a folder, a pattern or a bucket prefix that keeps growing, or nats://host:4222/SUBJECT.",
+                None, "SOURCE")]
     fresh: Annotated[
         float,
         setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
@@ -82,7 +83,9 @@ def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
             near = get_close_matches(name, [*declared(StreamSettings), *_OF_JOBS], 1, 0.4)
             raise InvalidInput(name, value, f"a key of a stream, such as {near[0] if near else 'source'}")
     stream = settings_of(StreamSettings, own)
-    return stream, make_settings({"inputs": [stream.source], **of_job})
+    from twoshift.batch.stores.known import without_password  # slow to load: pyarrow
+
+    return stream, make_settings({"inputs": [without_password(stream.source)], **of_job})
 
 
 def read_stream(path: Path, overrides: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:

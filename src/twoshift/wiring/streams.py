@@ -7,6 +7,8 @@ import msgspec
 from twoshift.batch.settings import JobSettings
 from twoshift.runtime.devices import usable_threads
 from twoshift.streams.folder_source import FolderSource
+from twoshift.streams.nats_connection import NatsPlace
+from twoshift.streams.nats_source import NatsSource
 from twoshift.streams.settings import StreamSettings
 from twoshift.streams.source import StreamSource
 from twoshift.streams.stream import Stream, StreamParts
@@ -25,4 +27,6 @@ def stream_for(settings: StreamSettings, job: JobSettings) -> Stream:
 
 
 def _source(settings: StreamSettings, job: JobSettings) -> StreamSource:
+    if settings.source.startswith(("nats://", "tls://")):
+        return NatsSource(NatsPlace.parse(settings.source))
     return FolderSource(settings.source, blobs_for, job.output, job.input_format, settings.settle)

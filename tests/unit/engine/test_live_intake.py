@@ -27,9 +27,7 @@ class CountedAdmission(AdmissionPolicy):
 
     looks = 0
 
-    def decide(
-        self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0
-    ) -> Answer:
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None, spare_s: float = 0.0) -> Answer:
         self.looks += 1
         return super().decide(items, now_s, since_s, spare_s)
 
