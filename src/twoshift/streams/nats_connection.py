@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from twoshift.batch.stores.known import without_password
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.extras import needed
+from twoshift.streams.nats_pull import NatsPull
 
 __all__ = ["NatsConnection", "NatsPlace"]
 
@@ -79,10 +80,17 @@ class NatsConnection:
             kept = f"a subject of a stream with limits retention; {self.stream_name} has {info.config.retention}"
             raise InvalidInput("source", self._place.shown, kept)
 
-    def subscribed(self, wanted: Any) -> Any:
-        """A pull consumer of the subject."""
-        js, name = self.jetstream(), self.stream_name
-        return self.run(js.pull_subscribe(self._place.subject, stream=name, config=wanted))
+    def consumer(self, wanted: Any) -> NatsPull:
+        """A new pull consumer of the subject."""
+        js, stream = self.jetstream(), self.stream_name
+        made = self.run(js.add_consumer(stream, wanted))
+        pull = NatsPull(self._client, stream, made.name)
+        self.run(pull.begin())
+        return pull
+
+    def pending(self, consumer: NatsPull) -> int:
+        """Messages that it has not delivered yet."""
+        return self.run(self.jetstream().consumer_info(consumer.stream, consumer.name)).num_pending
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What it returns, in the words of this project where it fails."""

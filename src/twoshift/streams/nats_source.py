@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.streams.messages import arrived_messages
 from twoshift.streams.nats_connection import NatsConnection, NatsPlace
+from twoshift.streams.nats_pull import NatsPull
 from twoshift.streams.source import Arrived, Position, Waiting
 
 __all__ = ["NatsSource"]
@@ -37,7 +38,7 @@ class NatsSource:
     def __init__(self, place: NatsPlace) -> None:
         self._place, self.name = place, place.shown
         self._connection = NatsConnection(place)
-        self._consumer: Any = None  # None: to be made, behind the last message that was taken
+        self._consumer: NatsPull | None = None  # None: to be made, behind the last message that was taken
         self._last, self._number = 0, 0  # sequence of that message; its number by the consumer
         self._pending: int | None = None
         self._asked_s = 0.0
@@ -53,7 +54,7 @@ class NatsSource:
         count = max(1, min(most_rows, _MOST_MESSAGES, int(most_bytes / self._message_bytes)))
         try:
             consumer = self._consumer or self._new_consumer()
-            messages = self._connection.run(_fetched(consumer, count, max(_LEAST_WAIT_S, wait_s)))
+            messages = self._connection.run(consumer.fetch(count, max(_LEAST_WAIT_S, wait_s)))
         except (InvalidInput, TryLater):
             self._consumer = None
             raise
@@ -74,17 +75,18 @@ class NatsSource:
         """Disconnect."""
         self._connection.close()
 
-    def _new_consumer(self) -> Any:
+    def _new_consumer(self) -> NatsPull:
         api = self._connection.api
         wanted = api.ConsumerConfig(
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=self._last + 1,
+            filter_subject=self._place.subject,
             ack_policy=api.AckPolicy.NONE,
             inactive_threshold=_INACTIVE_S,
             mem_storage=True,
         )
         self._connection.check_kept()
-        self._consumer = self._connection.subscribed(wanted)
+        self._consumer = self._connection.consumer(wanted)
         self._number, self._asked_s = 0, time.monotonic()
         return self._consumer
 
@@ -115,17 +117,10 @@ class NatsSource:
             return
         self._asked_s = time.monotonic()
         try:
-            self._pending = self._connection.run(self._consumer.consumer_info()).num_pending
+            self._pending = None if self._consumer is None else self._connection.pending(self._consumer)
         except (InvalidInput, TryLater):
             self._consumer = None
             raise
-
-
-async def _fetched(consumer: Any, count: int, wait_s: float) -> list[Any]:
-    try:
-        return await consumer.fetch(count, timeout=wait_s)
-    except TimeoutError:
-        return []
 
 
 def _told(reply: str) -> _Told:
