@@ -1,8 +1,8 @@
 """A stream against a job over the same rows: rows a second from a folder and from NATS, and memory over a backlog.
 
 `python bench/stream.py [folder] [nats] [memory] [--rows N]`. A job and a stream run the same model over the same rows;
-the clock runs once the model is loaded. It is a small class that takes 25 us a row, so that reading, commits and messages
-count: with a larger one both are bound by the device.
+the clock runs once the model is loaded. It is a small class that takes 25 us a row, so that reading, commits and
+messages count: with a larger one both are bound by the device.
 Expected: a stream from a folder >= 0.9 of the job, from a NATS subject of small rows >= 0.8. `memory` is what the
 process grows by between the first tenth of an hour's backlog (at 200 rows/s) and its end: it should be flat.
 """
