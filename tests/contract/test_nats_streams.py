@@ -7,13 +7,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from real_nats import RealNats
 from streaming import Streaming
 
-from twoshift.errors import InvalidInput
-from twoshift.streams.nats_connection import NatsPlace
+from twoshift.errors import Broken, InvalidInput
+from twoshift.streams.nats_connection import NatsConnection, NatsPlace
 from twoshift.streams.stream import Stream
 from waiting import until
 
@@ -143,3 +145,59 @@ def test_a_password_is_written_nowhere(streaming: Streaming, broker: RealNats) -
     files = [path for path in streaming.out.rglob("*") if path.is_file()]
     assert not [path for path in files if b"secret" in path.read_bytes()]
     streaming.check_squares(3)
+
+
+def sent(broker: RealNats, subject: str) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(message.data) for message in broker.read(subject)]
+
+
+def test_results_are_sent_to_a_subject_once_and_in_order(streaming: Streaming, broker: RealNats) -> None:
+    broker.make_stream("results", "results")
+    to = broker.url("results")
+    broker.put("docs.new", rows(range(20)))
+    streaming.run(to=to, buffer=900.0, compact=2)
+    broker.put("docs.new", rows(range(20, 25)))
+    streaming.run(to=to, compact=2)
+    streaming.run(to=to, compact=2)
+    assert [(row["id"], row["squared"]) for row in sent(broker, "results")] == [(row, row * row) for row in range(25)]
+
+
+def test_a_window_that_was_sent_in_part_is_finished_and_nothing_is_there_twice(
+    streaming: Streaming, broker: RealNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.make_stream("results", "results", duplicate_window=0.1)  # ids alone would not be enough
+    publish, left = NatsConnection.publish, [7]
+
+    def cut(self: NatsConnection, payload: bytes, headers: dict[str, str]) -> None:
+        publish(self, payload, headers)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Broken("killed, after the broker has the message")
+
+    broker.put("docs.new", rows(range(20)))
+    monkeypatch.setattr(NatsConnection, "publish", cut)
+    with pytest.raises(Broken, match="killed"):
+        streaming.run(to=broker.url("results"))
+    assert len(sent(broker, "results")) == 7
+    streaming.run(to=broker.url("results"))
+    assert [row["id"] for row in sent(broker, "results")] == list(range(20))
+
+
+def test_a_broker_that_goes_while_results_are_sent_is_waited_for(streaming: Streaming, broker: RealNats) -> None:
+    broker.make_stream("results", "results")
+    streaming.put("a.jsonl", range(300))
+    stream = streaming.stream(source=str(streaming.inbox), to=broker.url("results"), once=True)
+    broker.kill()
+    thread = begun(stream)
+    until(lambda: "outlet" in dict(stream.counts.snapshot.problems))
+    broker.start()
+    thread.join()
+    assert [row["id"] for row in sent(broker, "results")] == list(range(300))
+
+
+def test_a_subject_that_others_write_to_is_refused(streaming: Streaming, broker: RealNats) -> None:
+    broker.make_stream("results", "results")
+    broker.put("results", [b"somebody else's"])
+    broker.put("docs.new", rows(range(3)))
+    with pytest.raises(InvalidInput, match="only this stream"):
+        streaming.run(to=broker.url("results"))

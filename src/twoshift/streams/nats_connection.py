@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from twoshift.batch.stores.known import without_password
-from twoshift.errors import InvalidInput, TryLater
+from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.extras import needed
 from twoshift.streams.nats_pull import NatsPull
 
@@ -48,12 +48,13 @@ class NatsPlace:
 class NatsConnection:
     """Connects when it is first used; raises TryLater where the broker does not answer, InvalidInput else."""
 
-    def __init__(self, place: NatsPlace) -> None:
-        self._place = place
-        self._nats = needed("nats", "nats", place.shown, "source")
-        self.api = needed("nats.js.api", "nats", place.shown, "source")
-        self._errors = needed("nats.errors", "nats", place.shown, "source")
-        self._js_errors = needed("nats.js.errors", "nats", place.shown, "source")
+    def __init__(self, place: NatsPlace, field: str = "source") -> None:
+        """`field` is the setting that names the place."""
+        self._place, self._field = place, field
+        self._nats = needed("nats", "nats", place.shown, field)
+        self.api = needed("nats.js.api", "nats", place.shown, field)
+        self._errors = needed("nats.errors", "nats", place.shown, field)
+        self._js_errors = needed("nats.js.errors", "nats", place.shown, field)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="twoshift-nats", daemon=True)
         self._thread.start()
@@ -78,7 +79,7 @@ class NatsConnection:
         info = self.run(self.jetstream().stream_info(self.stream_name))
         if info.config.retention != self.api.RetentionPolicy.LIMITS:
             kept = f"a subject of a stream with limits retention; {self.stream_name} has {info.config.retention}"
-            raise InvalidInput("source", self._place.shown, kept)
+            raise InvalidInput(self._field, self._place.shown, kept)
 
     def consumer(self, wanted: Any) -> NatsPull:
         """A new pull consumer of the subject."""
@@ -92,6 +93,18 @@ class NatsConnection:
         """Messages that it has not delivered yet."""
         return self.run(self.jetstream().consumer_info(consumer.stream, consumer.name)).num_pending
 
+    def publish(self, payload: bytes, headers: dict[str, str]) -> None:
+        """A message of the subject; returns once the broker has it."""
+        self.run(self.jetstream().publish(self._place.subject, payload, headers=headers, timeout=_CONNECT_S))
+
+    def last_headers(self) -> dict[str, str] | None:
+        """Of the subject's last message; None where there is none."""
+        js, stream = self.jetstream(), self.stream_name
+        try:
+            return self.run(js.get_last_msg(stream, self._place.subject)).headers or {}
+        except NotFound:
+            return None
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What it returns, in the words of this project where it fails."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -100,9 +113,9 @@ class NatsConnection:
         except self._js_errors.NotFoundError as error:
             subject = self._place.subject
             accepted = f"a subject of a JetStream stream that is there; there is none for {subject}"
-            raise InvalidInput("source", self._place.shown, accepted) from error
+            raise NotFound(self._field, self._place.shown, accepted) from error
         except (self._errors.AuthorizationError, self._errors.BadSubjectError) as error:
-            raise InvalidInput("source", self._place.shown, f"{_ACCEPTED} ({error})") from error
+            raise InvalidInput(self._field, self._place.shown, f"{_ACCEPTED} ({error})") from error
         except (self._errors.Error, OSError, TimeoutError) as error:
             future.cancel()
             why = str(error) or type(error).__name__

@@ -13,7 +13,7 @@ from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, declared, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
-from twoshift.values import FLAG, duration, size, whole
+from twoshift.values import FLAG, duration, size, text, whole
 
 __all__ = ["StreamJobSettings", "StreamSettings", "make_stream", "read_stream"]
 
@@ -49,6 +49,10 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         float,
         setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
                 shown="30s")] = 30.0
+    to: Annotated[
+        str | None,
+        setting("Send the results to a subject as well, a message per row: nats://host:4222/SUBJECT.",
+                text("URL"))] = None
     once: Annotated[bool, setting("Stop when everything that waits is committed.", FLAG)] = False
     settle: Annotated[
         float,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import math
 import threading
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.folder import one_coordinator, remove_leftovers
 from twoshift.batch.loading import JobLoading
-from twoshift.batch.plan import Plan
+from twoshift.batch.plan import Plan, plan_location
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import Stopped
 from twoshift.engine.waiting import BlockOwner
@@ -25,6 +26,7 @@ from twoshift.ports import Blobs
 from twoshift.streams.commits import CommittedPart, StreamOutput
 from twoshift.streams.compaction import Compactor
 from twoshift.streams.dead_letters import DeadLetters
+from twoshift.streams.outlet import Outlet, Sending
 from twoshift.streams.planning import checked_plan, existing_plan, frozen_plan, write_plan
 from twoshift.streams.progress import StreamCounts, StreamSnapshot
 from twoshift.streams.scoring import AT_ONCE, Committed, WindowScorer
@@ -36,6 +38,7 @@ from twoshift.types import Lane
 __all__ = ["Stream", "StreamParts"]
 
 _log = logging.getLogger(__name__)
+_JOB_DIGITS = 16
 _POLL_S = 0.5  # between looks at what was asked of it
 _RATE_OVER_S = 30.0
 _FIXED_S = 0.05  # of a window, until some were committed
@@ -53,6 +56,7 @@ class StreamParts:
     source: StreamSource
     open_device: Callable[[JobSettings], WorkDevice]
     blobs_for: Callable[[str], Blobs]
+    outlet: Outlet | None = None
 
 
 class Stream:
@@ -62,6 +66,8 @@ class Stream:
         self._loading = JobLoading(job)
         self._settings, self._job = settings, self._loading.shown_settings
         self._source, self._open, self._blobs_for = parts.source, parts.open_device, parts.blobs_for
+        self._outlet = parts.outlet
+        self._sending: Sending | None = None
         self._output = self._blobs_for(job.output)
         self._counts = StreamCounts(settings.fresh, job.price_usd_per_hour)
         self._policy = FreshnessPolicy(settings.fresh)
@@ -86,6 +92,8 @@ class Stream:
         self._stop.set()
         if now and self._scorer is not None:
             self._scorer.give_up()
+        if now and self._sending is not None:
+            self._sending.stop()
 
     def run(self, report: Report, loaded: Callable[[], None] = lambda: None) -> StreamSnapshot:
         """Until it is stopped, or with `once` until nothing waits; raises InvalidInput, Broken.
@@ -154,6 +162,7 @@ class Stream:
         self._counts.has_parts(len(committed))
         self._begin_loading(plan, committed)
         try:
+            self._begin_sending(plan, committed)
             while not self._is_over():
                 self._step(self._scorer)
                 report(self._counts.snapshot)
@@ -161,12 +170,16 @@ class Stream:
                 self._reap(self._scorer, _POLL_S)
                 report(self._counts.snapshot)
             self._loading.finish(range(self._committed_windows), lambda _: None)
+            if self._sending is not None:
+                self._sending.finish()
         except Stopped:
             _log.warning("windows in work were given up; the same command scores them again")
         finally:
             self._scorer.close(now=True)
             self._compactor.close()
             self._loading.close()
+            if self._sending is not None:
+                self._sending.close()
 
     @property
     def _committed_windows(self) -> int:
@@ -178,6 +191,13 @@ class Stream:
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
             accepted = "the store that the stream was begun with: parts that it lacks are merged into larger ones"
             raise InvalidInput("into", self._job.into, accepted)
+
+    def _begin_sending(self, plan: Plan, committed: list[CommittedPart]) -> None:
+        if self._outlet is not None:
+            frozen = self._output.read(plan_location(self._job.output)) or b""
+            job = hashlib.sha256(frozen).hexdigest()[:_JOB_DIGITS]
+            self._sending = Sending(self._outlet, job, plan, self._output, self._counts)
+            self._sending.begin([part.first for part in committed if part.windows == 1], self._committed_windows)
 
     def _is_over(self) -> bool:
         if self._stop.is_set():
@@ -234,7 +254,7 @@ class Stream:
         now_s = time.monotonic()
         self._account(done, now_s)
         if self._compactor is not None:
-            self._compactor.add(done.part, self._loading.next_shard)
+            self._compactor.add(done.part, self._mergeable_below)
             self._counts.has_parts(*self._compactor.counts())
         return True
 
@@ -245,8 +265,16 @@ class Stream:
         longest_s = max((age.seconds for age in ages), default=0.0)
         self._counts.committed(stats.rows, stats.errors, done.dead_letters, ages, longest_s)
         self._loading.add([window.number])
+        if self._sending is not None:
+            self._sending.add(window.number + 1)
         if self._loading.problem:
             self._counts.problem("store", self._loading.problem)
+
+    @property
+    def _mergeable_below(self) -> int | None:
+        """Windows before this one are wherever they have to go; None: all."""
+        ahead = (self._loading.next_shard, None if self._sending is None else self._sending.next_window)
+        return min((each for each in ahead if each is not None), default=None)
 
     def _busy_until_s(self, scorer: WindowScorer, now_s: float) -> float:
         """When the windows in work are done, about: all but the last, beside whose end the next one is read."""

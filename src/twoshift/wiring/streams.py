@@ -8,7 +8,9 @@ from twoshift.batch.settings import JobSettings
 from twoshift.runtime.devices import usable_threads
 from twoshift.streams.folder_source import FolderSource
 from twoshift.streams.nats_connection import NatsPlace
+from twoshift.streams.nats_outlet import NatsOutlet
 from twoshift.streams.nats_source import NatsSource
+from twoshift.streams.outlet import Outlet
 from twoshift.streams.settings import StreamSettings
 from twoshift.streams.source import StreamSource
 from twoshift.streams.stream import Stream, StreamParts
@@ -23,7 +25,12 @@ def stream_for(settings: StreamSettings, job: JobSettings) -> Stream:
     job = versioned(job)
     check_local_model(job)
     job = msgspec.structs.replace(job, threads=job.threads or usable_threads())
-    return Stream(settings, job, StreamParts(_source(settings, job), open_job_device, blobs_for))
+    parts = StreamParts(_source(settings, job), open_job_device, blobs_for, _outlet(settings))
+    return Stream(settings, job, parts)
+
+
+def _outlet(settings: StreamSettings) -> Outlet | None:
+    return None if settings.to is None else NatsOutlet(NatsPlace.parse(settings.to, "to"))
 
 
 def _source(settings: StreamSettings, job: JobSettings) -> StreamSource:
