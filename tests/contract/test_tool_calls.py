@@ -155,3 +155,20 @@ def test_a_long_list_of_calls_is_whole_though_it_is_not_read_at_each_token(maker
     text = json.dumps([{"name": "weather", "parameters": {"city": each}} for each in cities])
     _, calls = read(maker, None, ToolUse(TOOLS, ToolChoice.REQUIRED), text)
     assert [json.loads(each.arguments)["city"] for each in calls] == cities
+
+
+def test_a_token_that_the_weights_do_not_have_is_refused_before_it_ends_the_device(maker: Any) -> None:
+    from twoshift.runtime.llm.prompts import PromptMaker
+    from twoshift.runtime.llm.smollm import smollm_folder
+
+    few, many = (PromptMaker(smollm_folder(), 2048, vocabulary) for vocabulary in (512, 60_000))
+    for prompt, told in [
+        ((40_000,), "tokens from 0 to 511"),
+        ("Rome, the eternal city", "the tokenizer in the model's folder has more than its weights"),
+        ((Message("user", "Rome"),), "more than its weights"),
+    ]:
+        with pytest.raises(InvalidInput, match=told):
+            few.prepare([GenerationRequest(prompt)])
+        assert many.prepare([GenerationRequest(prompt)]).prompts[0].token_ids
+    assert few.prepare([GenerationRequest((511,))]).prompts[0].token_ids == (511,)
+    assert many.prepare([GenerationRequest((59_999,))]).prompts[0].token_ids == (59_999,)

@@ -20,7 +20,8 @@ __all__ = ["PromptMaker"]
 class PromptMaker:
     """Any thread may use it."""
 
-    def __init__(self, folder: Path, context_tokens: int) -> None:
+    def __init__(self, folder: Path, context_tokens: int, vocabulary: int | None = None) -> None:
+        """`vocabulary` is that of the weights; None: that of the tokenizer, which may have more or fewer tokens."""
         transformers = needed_transformers("vllm", str(folder))
         try:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -30,7 +31,7 @@ class PromptMaker:
         self._template = tokenizer if tokenizer.chat_template else None
         self._takes_tools = self._template is not None and _takes_tools(tokenizer)
         self._tokenizer = tokenizer.backend_tokenizer  # it is fast, and may be used from several threads at once
-        self._context = context_tokens
+        self._context, self._vocabulary = context_tokens, vocabulary or self._tokenizer.get_vocab_size()
         self.tokens = TextTokens(self._tokenizer, self._chat)
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
@@ -46,9 +47,9 @@ class PromptMaker:
         key = (id(row.prompt), id(row.tools))
         if (ids := known.get(key)) is None:
             ids = known[key] = self._token_ids(row.prompt, row.tools)
-        left = self._context - len(ids)
         if not ids:
             raise InvalidInput("prompt", row.prompt, "at least one token")
+        left = self._context - len(ids)
         most = row.params.max_tokens or max(1, left)
         if left < 1 or (most > left and not row.params.may_shorten):
             raise TooLong.of(self._context, len(ids), most)
@@ -56,15 +57,21 @@ class PromptMaker:
         return Prompt(ids, row.params, min(left, most), request, adapter=row.adapter, whole=row.whole)
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...], tools: ToolUse | None) -> tuple[int, ...]:
+        """All of them are in the weights: one that is not would end the device's process, with all that it runs."""
         if isinstance(prompt, str):
-            return tuple(self._tokenizer.encode(prompt).ids)
+            return self._known(self._tokenizer.encode(prompt).ids)
         if prompt and isinstance(prompt[0], Message):
-            return tuple(self._tokenizer.encode(self._chat(prompt, tools), add_special_tokens=False).ids)
-        most = self._tokenizer.get_vocab_size()
+            return self._known(self._tokenizer.encode(self._chat(prompt, tools), add_special_tokens=False).ids)
         for each in prompt:
-            if isinstance(each, Message) or not 0 <= each < most:
-                raise InvalidInput("prompt", each, f"tokens from 0 to {most - 1}")
+            if isinstance(each, Message) or not 0 <= each < self._vocabulary:
+                raise InvalidInput("prompt", each, f"tokens from 0 to {self._vocabulary - 1}")
         return tuple(each for each in prompt if not isinstance(each, Message))
+
+    def _known(self, ids: list[int]) -> tuple[int, ...]:
+        if ids and (most := max(ids)) >= self._vocabulary:
+            accepted = f"tokens below {self._vocabulary}: the tokenizer in the model's folder has more than its weights"
+            raise InvalidInput("prompt", f"a text with token {most}", accepted)
+        return tuple(ids)
 
     def _chat(self, messages: tuple[Any, ...], tools: ToolUse | None = None) -> str:
         if self._template is None:

@@ -203,7 +203,7 @@ class VllmRuntime:
             max_sequences=config.scheduler_config.max_num_seqs,
             vocabulary=config.model_config.get_vocab_size(),
         )
-        self._prompts = PromptMaker(folder.path, self.shape.context_tokens)
+        self._prompts = PromptMaker(folder.path, self.shape.context_tokens, self.shape.vocabulary)
         self._calls = ToolCalls(tool_parser, self._prompts.tokenizer)
         self._readers: dict[int, CallReader] = {}  # by key: of those that may call tools
         self._scheduler = engine.engine_core.engine_core.scheduler
