@@ -34,12 +34,14 @@ from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Ledger
 from twoshift.serve.listening import bound_sockets, check_address, shown_address
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
 from twoshift.serve.tracing import Traces
 from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
+from twoshift.wiring.answer_tables import build_table
 from twoshift.wiring.backends import live_model
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.model_loading import check_named
@@ -112,6 +114,8 @@ class Server:
         self._usage: Ledger | NoUsage | None = None
         self._scalers: dict[str, Scaler] = {}
         self._uses, self._indexes = VersionUses(), SearchIndexes(blobs_for)
+        self._precomputed = PrecomputedTables(blobs_for, partial(build_table, tell=note))
+        self._service.precomputed = self._precomputed.of
         self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
@@ -217,7 +221,7 @@ class Server:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
         log_accesses(settings)
         if uses_fronts(settings, usable_threads(), owns_process):
-            self._fronts = FrontProcesses(settings, self._service, usable_threads())
+            self._fronts = FrontProcesses(settings, self._service, usable_threads(), blobs_for)
             self._keys, port = self._fronts.keys, self._fronts.port
         else:
             if settings.grpc_port is not None:
@@ -334,7 +338,7 @@ class Server:
         self._usage.start()  # before the jobs: it knows what was spent today
         services.start()
         scaling = scaling_metrics(models, self._scalers, services.jobs)
-        return services, self._usage, [scaling, tenant_metrics, service_metrics(services)]
+        return services, self._usage, [scaling, tenant_metrics, service_metrics(services), self._precomputed.metrics]
 
     def _start_rollouts(self) -> Rollouts | NoJobs:
         """Who tries new versions; deployments begin with what an earlier server has promoted."""
@@ -362,6 +366,7 @@ class Server:
         deployment.adapters = tuple(self.settings.models[name].adapters)
         self._uses.begin(name, deployment.info)
         self._indexes.follow(name, self.settings.models[name].index)
+        deployment.may_skip_device = self._precomputed.follow(name, self.settings.models[name])
         for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
             self._scalers[name] = scaler
             scaler.start(self.settings.models[name].scale.every_s)
@@ -396,6 +401,7 @@ class Server:
             scaler.close()
         self._uses.close()
         self._indexes.close()
+        self._precomputed.close()
         ended &= self._services is None or self._services.close(left_s)
         if self._usage is not None:
             self._usage.close()

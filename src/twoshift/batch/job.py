@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from twoshift.batch.by_products import ByProducts
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.index_job import JobIndex, check_before_loading, index_for
+from twoshift.batch.index_job import check_before_loading
 from twoshift.batch.index_report import IndexReport
 from twoshift.batch.inputs import ContentSums, InputFile, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
@@ -102,7 +103,7 @@ class Job:
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
         self._why = ""  # it was asked to stop
-        self._index: JobIndex | None = None
+        self._by_products = ByProducts()
         self._sums = ContentSums(blobs_for, lambda text: self.tell(text))
         self.tell: Callable[[str], None] = lambda _: None  # what it does after the last shard
         self.model: PlannedModel | None = None  # once it is loaded
@@ -265,7 +266,7 @@ class Job:
             # A retry's class may be mended, and an adapter may lie elsewhere
             running = msgspec.structs.replace(existing.model, checksum=model.checksum, adapters=model.adapters)
             plan = msgspec.structs.replace(existing, settings=self.settings, model=running)
-            self._index = index_for(plan, self._blobs_for)
+            self._by_products = ByProducts.of(plan, self._blobs_for)
             return plan
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
@@ -274,7 +275,7 @@ class Job:
             plan = self._new_plan(files, looked or _NOTHING, info)
             self._loading.check(plan.schema, is_whole=True)
             plan = msgspec.structs.replace(plan, sources=self._sums.filled(sources, self._muster.check_interrupted))
-        self._index = index_for(plan, self._blobs_for)
+        self._by_products = ByProducts.of(plan, self._blobs_for)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput(
                 "output", self.settings.output, "another output folder: another job has just started in this one"
@@ -330,7 +331,7 @@ class Job:
         self._last = coordinator.snapshot()
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
-            if summary is not None and (self._index is None or self._index.is_done):
+            if summary is not None and self._by_products.are_done:
                 load = self._loaded(report)
                 summary = summary if load is None else add_to_report(self._output, plan, load=load)
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
@@ -388,10 +389,10 @@ class Job:
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
 
     def _indexed(self) -> IndexReport | None:
-        if self._index is None:
+        if not self._by_products:
             return None
         self._pool.close(_CLOSE_S)  # the cores and the memory are the index's now
-        return self._index.commit(self.tell)
+        return self._by_products.commit(self.tell)
 
     def _loaded(self, report: Callable[[JobSnapshot], None]) -> LoadReport | None:
         """All parts in the store; None where the job has none."""

@@ -47,3 +47,4 @@ class PartStats(msgspec.Struct, frozen=True):
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     failed: tuple[FailedRow, ...] = ()  # the first of the errors
     stream: StreamMark | None = None  # of a stream's window: the part and its offset are one commit
+    began_unix_s: float = 0.0  # its answers are as old as that; 0: an earlier release wrote it

@@ -156,6 +156,7 @@ class ShardScorer:
             split=tally.split,
             failed=tuple(tally.failed),
             stream=None if self._witness is None else self._witness.mark,
+            began_unix_s=time.time() - (time.monotonic() - began_s),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from twoshift.batch.answer_settings import AnswerKey, AnswerPlace, check_answers
 from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.index_settings import IndexKey, IndexMetric, IndexName, IndexRecall, check_index
 from twoshift.batch.output_settings import check_outputs
@@ -141,6 +142,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     index_metric: Annotated[IndexMetric, HERE] = "cos"
     index_key: Annotated[IndexKey, HERE] = None
     index_recall: Annotated[IndexRecall, HERE] = 0.95
+    answer_key: Annotated[AnswerKey, HERE] = None
+    answer_table: Annotated[AnswerPlace, HERE] = None
     workers: Annotated[
         int | Literal["auto"],
         setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs. "
@@ -298,6 +301,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
         check_index(self)
+        check_answers(self)
         check_outputs(self)
         _ = self.error_budget
 

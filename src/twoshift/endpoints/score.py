@@ -13,7 +13,7 @@ from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.types import ScoreReply, ScoreRequest
 from twoshift.errors import BrokenModel, InvalidInput
 
-__all__ = ["SCORE", "ScoreCall", "read_score"]
+__all__ = ["SCORE", "ScoreCall", "plain", "read_score"]
 
 SCORE = "/v1/score"
 _GENERATED = "finish_reason"  # an output of every language model
@@ -43,7 +43,7 @@ class ScoreCall:
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """Every output of each row, and beside them the names of classes."""
         outputs = self._outputs or tuple(getattr(rows[0], "columns", ()))
-        scored = [{name: _plain(row[name], name, place) for name in outputs} for place, row in enumerate(rows)]
+        scored = [{name: plain(row[name], name, place) for name in outputs} for place, row in enumerate(rows)]
         classes = {name: list(names) for name, names in self._classes.items()}
         return _encoder.encode(ScoreReply(self._name, scored, classes))
 
@@ -57,7 +57,8 @@ def _row(row: Mapping[str, Any], texts: tuple[str, ...], place: int) -> Any:
     return (values[0] if len(values) == 1 else values) if texts else row
 
 
-def _plain(value: Any, name: str, place: int) -> Any:
+def plain(value: Any, name: str, place: int) -> Any:
+    """A value as JSON has it; raises BrokenModel for NaN and infinities."""
     array = np.asarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BrokenModel(f"the model's output {name} for row {place} contains NaN or infinity")

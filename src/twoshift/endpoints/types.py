@@ -15,6 +15,9 @@ __all__ = [
     "ErrorReply",
     "ErrorTold",
     "FeatureTold",
+    "LookupReply",
+    "LookupRequest",
+    "LookupRow",
     "RerankReply",
     "RerankRequest",
     "RerankResult",
@@ -59,6 +62,7 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True):
     allow_token_ids: bool | None = None  # the ids of `input` are of this model's own tokenizer
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it: -1, what the model takes
     user: str | None = None
+    keys: list[int | str | None] | int | str | None = None  # of precomputed answers, one for each text
 
 
 class Embedding(Struct, kw_only=True):
@@ -159,6 +163,30 @@ class ScoreReply(Struct):
 
     model: str
     rows: list[dict[str, Any]]
+    classes: dict[str, list[str]]
+
+
+class LookupRequest(Struct, forbid_unknown_fields=True):
+    """POST /v1/lookup."""
+
+    keys: Annotated[list[int | str], Meta(extra_json_schema={"minItems": 1})]
+    model: str | None = None  # may be left out where one model is served
+
+
+class LookupRow(Struct, kw_only=True):
+    """What there is for a key: `found` is hit, miss, stale, wrong_version or damaged; outputs are those of a hit."""
+
+    key: int | str
+    found: str
+    age_s: float | None = None
+    outputs: dict[str, Any] | None = None
+
+
+class LookupReply(Struct):
+    """In the order of the keys; `classes` as in /v1/score."""
+
+    model: str
+    rows: list[LookupRow]
     classes: dict[str, list[str]]
 
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,6 +37,7 @@ from twoshift.fronts.messages import (
 )
 from twoshift.parent_process import end_with, name_process
 from twoshift.policy.fronts import front_for
+from twoshift.ports import Blobs
 from twoshift.serve.candidate import begin_candidate, end_candidate
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
 from twoshift.serve.front import add_live_faces, grpc_server, http_limits
@@ -47,6 +48,7 @@ from twoshift.serve.http.messages import path_of
 from twoshift.serve.http.oip import told_oip
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Access, Keys
+from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.service import Service
@@ -75,6 +77,7 @@ class FrontSpec:
     grpc_address: str | None  # of all fronts; None: no gRPC
     grpc_path: Path  # where the main process takes the calls that are not for a front
     limits: Path  # of keys and tenants, which all processes share
+    blobs_for: Callable[[str], Blobs]  # where precomputed answers lie
 
 
 def front_main(
@@ -115,6 +118,8 @@ class _FrontProcess:
         self._limits = SharedLimits.open(spec.limits, number)
         self._keys = Keys(spec.settings.keys, tenants=spec.settings.tenants, shared=self._limits)
         self._service = Service(Deployments())
+        self._precomputed = PrecomputedTables(spec.blobs_for)  # the main process builds what is missing
+        self._service.precomputed = self._precomputed.of
         self._app = App(told_openai, self._keys)
         self._app.tell_below("/v2", told_oip)
         self._handover = Handover(spec.handover, self._is_local)
@@ -230,6 +235,7 @@ class _FrontProcess:
         models = self._service.models
         for gone in [each for name, each in models.all.items() if name not in wanted]:
             models.remove(gone)
+            self._precomputed.follow(gone.name, None)
         for facts in told.deployments:
             self._follow_deployment(facts)
         named = {each.number for each in told.backends}
@@ -260,6 +266,8 @@ class _FrontProcess:
         deployment = models.all.get(facts.name)
         if deployment is None:
             deployment = models.add(Deployment(facts.name, facts.version, facts.created_unix_s))
+            known = self._settings.models.get(facts.name)  # one that came later has the defaults
+            deployment.may_skip_device = self._precomputed.follow(facts.name, known)
         deployment.adapters = facts.adapters
         backend = None if facts.backend is None else self._backends.get(facts.backend)
         self._follow_candidate(deployment, facts, backend)

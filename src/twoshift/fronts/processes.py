@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from twoshift.errors import InvalidInput
@@ -12,6 +13,7 @@ from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fronts.group import FrontGroup
 from twoshift.fronts.process import FrontSpec
 from twoshift.policy.fronts import LEAST_CORES, fronts_wanted
+from twoshift.ports import Blobs
 from twoshift.serve.keys import Keys
 from twoshift.serve.listening import bound_sockets, check_address, reserved_sockets, shown_address
 from twoshift.serve.service import Service
@@ -37,7 +39,9 @@ def uses_fronts(settings: ServeSettings, cores: int, is_program: bool) -> bool:
 class FrontProcesses:
     """Bound to the ports; they start with `group.start`."""
 
-    def __init__(self, settings: ServeSettings, service: Service, cores: int) -> None:
+    def __init__(
+        self, settings: ServeSettings, service: Service, cores: int, blobs_for: Callable[[str], Blobs]
+    ) -> None:
         """Raises InvalidInput where nobody can listen there."""
         self._settings, self._service, self._cores = settings, service, cores
         check_address(settings.host, settings.port, "port")  # alone: whoever shares a port sees no other server there
@@ -57,7 +61,7 @@ class FrontProcesses:
         SharedLimits.create(limits, settings.keys, settings.tenants, _MOST_FRONTS + 1)
         self.limits = SharedLimits.open(limits, _MAIN)
         self.keys = Keys(settings.keys, tenants=settings.tenants, shared=self.limits)
-        spec = FrontSpec(settings, self.handover, self.grpc_address, self.grpc_path, limits)
+        spec = FrontSpec(settings, self.handover, self.grpc_address, self.grpc_path, limits, blobs_for)
         self.group = FrontGroup(spec, service, self.keys, self._wanted, self._bind)
         service.fronts = self.group.counts
 

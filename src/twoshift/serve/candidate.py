@@ -19,6 +19,7 @@ def begin_candidate(
     backend.start(service.completions)
     candidate = Deployment(deployment.name, version_of(backend.info), deployment.created_unix_s, deployment.adapters)
     candidate.metrics, candidate.traces = deployment.metrics, deployment.traces
+    candidate.may_skip_device = deployment.may_skip_device
     candidate.timeout_s, candidate.serving = deployment.timeout_s, Serving(backend)
     candidate.state = DeploymentState.READY
     split = candidate.split = VersionSplit(deployment, candidate, salt)

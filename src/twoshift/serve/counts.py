@@ -42,6 +42,7 @@ class MetricCounts(msgspec.Struct, frozen=True):
     refusals: dict[str, int] = {}  # by reason
     offered_rows: int = 0  # refused ones included
     refused_rows: int = 0  # that a larger fleet would have answered
+    looked_up: dict[str, int] = {}  # rows of models with precomputed answers, by what was found
 
     def plus(self, more: MetricCounts) -> MetricCounts:
         """Both together."""
@@ -56,6 +57,7 @@ class MetricCounts(msgspec.Struct, frozen=True):
             _summed(self.refusals, more.refusals),
             self.offered_rows + more.offered_rows,
             self.refused_rows + more.refused_rows,
+            _summed(self.looked_up, more.looked_up),
         )
 
 

@@ -74,6 +74,7 @@ class Deployment:
         self.created_unix_s = int(time.time()) if created_unix_s is None else created_unix_s
         self.metrics = ModelMetrics()
         self.traces: Traces | None = None
+        self.may_skip_device = False  # it has precomputed answers: a request may need no device
         self.timeout_s = _FIRST_TIMEOUT_S  # of requests that bring none; followed by the service's watchdog
         self.state = DeploymentState.LOADING
         self.reason = ""  # how far it is loaded, or why it does not answer; of one that is ready: why a reload failed

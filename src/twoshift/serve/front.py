@@ -24,6 +24,7 @@ from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.handover import HandoverListener
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.kserve import add_kserve
+from twoshift.serve.http.lookups import add_lookup
 from twoshift.serve.http.message_batches import add_message_batches
 from twoshift.serve.http.messages import Request
 from twoshift.serve.http.oip import add_oip, add_oip_health, told_oip
@@ -204,6 +205,7 @@ def add_live_faces(app: App, service: Service) -> None:
     add_openai(app, service)
     add_reranking(app, service)
     add_scoring(app, service)
+    add_lookup(app, service)
     add_generation(app, service)
     add_tokenization(app, service)
     add_oip(app, service)

@@ -56,6 +56,7 @@ class ModelMetrics:
         self.refusals: dict[str, int] = {}  # reason -> how many
         self.offered_rows = 0  # refused ones included
         self.refused_rows = 0  # that a larger fleet would have answered
+        self.looked_up: dict[str, int] = {}  # what was found -> rows, where there are precomputed answers
         self.elsewhere = MetricCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._unreported = 0  # of those, the last so many
@@ -85,12 +86,16 @@ class ModelMetrics:
         self.offered_rows += rows
         self.refused_rows += rows
 
+    def looked(self, found: str) -> None:
+        """A row was looked up among the precomputed answers."""
+        self.looked_up[found] = self.looked_up.get(found, 0) + 1
+
     def counts(self) -> MetricCounts:
         """By this process so far."""
         self._add_stages()
         self._add_latencies()
         stages = {name: each.as_counts() for name, each in self._stages.items()}
-        counted = dict(self.requests), dict(self.refusals), self.offered_rows, self.refused_rows
+        counted = dict(self.requests), dict(self.refusals), self.offered_rows, self.refused_rows, dict(self.looked_up)
         return MetricCounts(stages, self._latency.as_counts(), *counted)
 
     def total(self) -> MetricCounts:

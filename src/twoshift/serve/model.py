@@ -40,6 +40,8 @@ class Answer(msgspec.Struct):
     truncated: int
     stages: Stages
     version: str = ""  # of the model that has answered
+    source: str = ""  # precomputed, live or mixed; empty where there are no precomputed answers
+    age_s: float = 0.0  # of the oldest row that was precomputed
 
 
 class ServedModel:

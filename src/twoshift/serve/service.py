@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import UNREAD, Host, HostFacts, Visit
+from twoshift.serve.keyed import AnswersByKey
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
@@ -79,6 +81,7 @@ class Service:
         self.completions: Completions | None = None  # once it has started
         self.host = Host()  # the loop that serves
         self.traces: Traces | None = None
+        self.precomputed: Callable[[str], AnswersByKey | None] = lambda _: None  # by the name of a deployment
         self.repository: Repository | None = None  # who loads and unloads deployments
         self.is_opening = False  # its front takes no requests yet
         self.is_started = False  # every deployment of the start is loaded, or has failed
@@ -145,7 +148,7 @@ class Service:
         left_s = arrived_s + (model.timeout_s if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
             raise Late("the deadline passed before the request could start", begun=False)
-        wait_s = self.host.wait_s(size, left_s, now_s, model)
+        wait_s = self.host.wait_s(size, left_s, now_s, None if model.may_skip_device else model)
         if wait_s is not None:
             rows = max(1, round(model.rows_per_request))
             model.metrics.offered_rows += rows
@@ -239,7 +242,7 @@ class Service:
         try:
             answer = await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
         except (TryLater, Late) as error:
-            told = self._refusal(error, model, backend.derived.slo_s, len(rows), had_s)
+            told = _refusal(error, self.host, model, backend.derived.slo_s, len(rows), had_s)
             if told is error:
                 raise
             raise told from error
@@ -248,6 +251,18 @@ class Service:
             if model.split is not None:
                 model.split.answered(model, rows, answer)
             return answer
+        finally:
+            serving.inside -= 1
+            caller.leave()
+
+    @contextlib.contextmanager
+    def inside(self, model: Deployment, caller: Caller) -> Iterator[Serving]:
+        """A request that needs no device; raises as `answer` does before it begins."""
+        if self._draining:
+            raise TryLater("the server is shutting down", _NOT_READY_S)
+        serving = self._entered(model, caller)
+        try:
+            yield serving
         finally:
             serving.inside -= 1
             caller.leave()
@@ -261,24 +276,6 @@ class Service:
             serving.inside -= 1
             raise
         return serving
-
-    def _refusal(
-        self, error: TryLater | Late, model: Deployment, slo_s: float, rows: int, had_s: float
-    ) -> TryLater | Late:
-        """As the caller gets it, who had so much time."""
-        host = self.host
-        if isinstance(error, Asleep):  # a replica starts: more of them would not have helped
-            return error
-        if had_s >= slo_s:  # in less time than that nobody has promised it
-            model.metrics.refused_rows += rows
-            if isinstance(error, Late) and error.begun:
-                host.policy.was_late(slo_s, time.monotonic())
-            elif isinstance(error, Late):  # nothing is wrong with its time: there was too much to do
-                error = TryLater("the queue was too long to start the request in time", slo_s)
-        if type(error) is TryLater:
-            least_s = min(error.retry_after_s, _LONGEST_WAIT_S)  # a curve may say that nobody can tell
-            return TryLater(str(error), host.retry_after_s(least_s), error.for_clients)
-        return error
 
     def unready(self, name: str | None = None) -> str | None:
         """Why no request should come here, or to one model; None where all is well."""
@@ -336,6 +333,24 @@ class Service:
     def close(self) -> None:
         """Let the models go."""
         close_models([serving.backend for each in self.models.all.values() for serving in each.servings], None)
+
+
+def _refusal(
+    error: TryLater | Late, host: Host, model: Deployment, slo_s: float, rows: int, had_s: float
+) -> TryLater | Late:
+    """As the caller gets it, who had so much time."""
+    if isinstance(error, Asleep):  # a replica starts: more of them would not have helped
+        return error
+    if had_s >= slo_s:  # in less time than that nobody has promised it
+        model.metrics.refused_rows += rows
+        if isinstance(error, Late) and error.begun:
+            host.policy.was_late(slo_s, time.monotonic())
+        elif isinstance(error, Late):  # nothing is wrong with its time: there was too much to do
+            error = TryLater("the queue was too long to start the request in time", slo_s)
+    if type(error) is TryLater:
+        least_s = min(error.retry_after_s, _LONGEST_WAIT_S)  # a curve may say that nobody can tell
+        return TryLater(str(error), host.retry_after_s(least_s), error.for_clients)
+    return error
 
 
 def _unhealthy(model: Deployment) -> str:

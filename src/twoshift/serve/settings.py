@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 
 from twoshift.config import naming_file, read_toml
-from twoshift.declare import check, key, setting, settings_of
+from twoshift.declare import check, setting, settings_of
+from twoshift.declare import key as table_key  # a model has a setting of that name
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.loading_settings import (
@@ -31,6 +32,13 @@ from twoshift.loading_settings import (
 )
 from twoshift.registry.names import parse_ref
 from twoshift.serve.keys import KeySettings, tenant_of
+from twoshift.serve.precomputed_settings import (
+    KeyColumn,
+    MaxAge,
+    OnMiss,
+    PrecomputedPlace,
+    check_precomputed,
+)
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
@@ -88,8 +96,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ),
     ] = None
     max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
-    scale: Annotated[ScaleSettings, key("Settings of the autoscaler.")] = ScaleSettings()
-    rollout: Annotated[RolloutTable, key("How a new version is tried and judged.")] = RolloutTable()
+    scale: Annotated[ScaleSettings, table_key("Settings of the autoscaler.")] = ScaleSettings()
+    rollout: Annotated[RolloutTable, table_key("How a new version is tried and judged.")] = RolloutTable()
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None
@@ -108,7 +116,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     registry: Annotated[
         str | None,
-        key("Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"),
+        table_key(
+            "Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"
+        ),
     ] = None
     index: Annotated[
         str | None,
@@ -118,9 +128,13 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             more="A new generation is used as soon as it is there. See [search](search.md).",
         ),
     ] = None
+    precomputed: PrecomputedPlace = None
+    key: KeyColumn = None
+    max_age: MaxAge = None
+    on_miss: OnMiss = "live"
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
-        float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
+        float | None, table_key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
     ] = None
 
     call_budget_ms: Annotated[
@@ -133,7 +147,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
     min_share: Annotated[
-        float, key("Share of the device for jobs that would otherwise miss their window.", share(most=0.5))
+        float, table_key("Share of the device for jobs that would otherwise miss their window.", share(most=0.5))
     ] = 0.0
     max_batch: Annotated[int | None, setting("Maximum number of rows per forward call.", whole(), shown=_DERIVED)] = (
         None
@@ -151,6 +165,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bounded = self.min_replicas is None or most is not None
         _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
+        check_precomputed(self)
 
     def check_rows(self) -> None:
         """Raises InvalidInput where something is said that only a language model has."""
@@ -167,6 +182,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
         _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
         _require(self.index is None, "index", self.index, f"no value: {self.model} has no vectors")
+        accepted = f"no value: {self.model} is a language model"
+        _require(self.precomputed is None, "precomputed", self.precomputed, accepted)
         for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
@@ -222,13 +239,15 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     location: Annotated[
         str | None,
-        key("Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"),
+        table_key(
+            "Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"
+        ),
     ] = None
-    max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
-    max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
-    retention: Annotated[str, key("Delete a file after this time, unless the upload sets another time.", span())] = (
-        "30d"
-    )
+    max_mb: Annotated[float, table_key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
+    max_requests: Annotated[int, table_key("Maximum number of requests in a batch.", whole())] = 50_000
+    retention: Annotated[
+        str, table_key("Delete a file after this time, unless the upload sets another time.", span())
+    ] = "30d"
 
     def __post_init__(self) -> None:
         check(self)
@@ -243,13 +262,13 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
-    models: Annotated[dict[str, ModelSettings], key("Models, by the name that clients use.")]
-    keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
+    models: Annotated[dict[str, ModelSettings], table_key("Models, by the name that clients use.")]
+    keys: Annotated[dict[str, KeySettings], table_key("API keys, by name.")] = {}
     tenants: Annotated[
-        dict[str, TenantSettings], key("Limits of tenants. A tenant without a table has no limits.")
+        dict[str, TenantSettings], table_key("Limits of tenants. A tenant without a table has no limits.")
     ] = {}
-    webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job ends.")] = {}
-    files: Annotated[FileSettings, key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
+    webhooks: Annotated[dict[str, WebhookSettings], table_key("Webhooks to call when a job ends.")] = {}
+    files: Annotated[FileSettings, table_key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
@@ -263,7 +282,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting("Price of one device in dollars per hour, for `twoshift usage`.", usd(zero=True), "--price"),
     ] = None
     batch_price_share: Annotated[
-        float, key("Share of the device price that jobs and batches are charged.", share())
+        float, table_key("Share of the device price that jobs and batches are charged.", share())
     ] = 0.5
     otlp_endpoint: Annotated[
         str | None, setting("OpenTelemetry (OTLP) endpoint for traces: http://collector:4318.", text("URL"))
@@ -289,18 +308,21 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     access_log: Annotated[bool, setting("Write one log line per request to stderr.", FLAG, "--access-log")] = False
     log_probes: Annotated[
-        bool, key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
+        bool, table_key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
     ] = False
     job_roots: Annotated[
-        tuple[str, ...], key("Folders and prefixes of s3://, gs:// or az:// that jobs may read and write.", names())
+        tuple[str, ...],
+        table_key("Folders and prefixes of s3://, gs:// or az:// that jobs may read and write.", names()),
     ] = ()
     allow_private_webhooks: Annotated[
-        bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
+        bool, table_key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False
-    max_body_mib: Annotated[float, key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
-    max_connections: Annotated[int, key("Maximum number of open connections.", whole())] = 4096
-    max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
-    proxies: Annotated[tuple[str, ...], key("IP addresses of reverse proxies, which many clients share.", names())] = ()
+    max_body_mib: Annotated[float, table_key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
+    max_connections: Annotated[int, table_key("Maximum number of open connections.", whole())] = 4096
+    max_connections_per_address: Annotated[int | None, table_key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
+    proxies: Annotated[
+        tuple[str, ...], table_key("IP addresses of reverse proxies, which many clients share.", names())
+    ] = ()
 
     def __post_init__(self) -> None:
         check(self)

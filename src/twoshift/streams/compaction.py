@@ -23,7 +23,7 @@ __all__ = ["Compactor"]
 
 _log = logging.getLogger(__name__)
 _MOST_BYTES = 256 << 20  # of a merged part
-_NOT_SUMMED = ("shard", "worker", "kinds", "failed", "stream")
+_NOT_SUMMED = ("shard", "worker", "kinds", "failed", "stream", "began_unix_s")
 
 
 class Compactor:
@@ -124,4 +124,7 @@ class Compactor:
         positions = [stats.stream.position for stats in each if stats.stream is not None]
         mark = StreamMark(first, last, self._merged(positions))
         failed = tuple(row for stats in each for row in stats.failed)[:5]
-        return PartStats(shard=first, worker="stream", kinds=kinds, failed=failed, stream=mark, **summed)
+        began_s = min(stats.began_unix_s for stats in each)
+        return PartStats(
+            shard=first, worker="stream", kinds=kinds, failed=failed, stream=mark, began_unix_s=began_s, **summed
+        )

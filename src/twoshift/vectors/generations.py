@@ -7,13 +7,11 @@ switched to once, and a job that is resumed late does not switch back to its own
 
 from __future__ import annotations
 
-import contextlib
-import re
-
 import msgspec
 
 from twoshift.decodable import decodable
-from twoshift.errors import Broken, NotFound
+from twoshift.errors import Broken
+from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first
 from twoshift.ports import Blobs
 
 __all__ = [
@@ -29,8 +27,6 @@ __all__ = [
 ]
 
 _FORMAT = 1
-_POINTER = re.compile(r"current-(\d{6,})\.json")
-_KEPT = 2  # generations whose files stay: the current one, and the one that somebody may be searching still
 
 
 @decodable
@@ -106,14 +102,14 @@ def read_generation(blobs: Blobs, index: str, name: str) -> Generation | None:
 
 def current(blobs: Blobs, index: str) -> Pointer | None:
     """What the last pointer says; None where there is none yet."""
-    numbers = _numbers(blobs, index)
-    return None if not numbers else _read(blobs, index, max(numbers))
+    return current_pointer(blobs, index, Pointer)
 
 
 def is_switched(blobs: Blobs, index: str, name: str, recall: float) -> bool:
     """Whether it is or was the current one, with that recall at least."""
-    pointers = (_read(blobs, index, number) for number in sorted(_numbers(blobs, index), reverse=True))
-    return any(each.generation == name and each.recall >= recall for each in pointers)
+    return any(
+        each.generation == name and each.recall >= recall for each in pointers_newest_first(blobs, index, Pointer)
+    )
 
 
 def switch(blobs: Blobs, index: str, generation: Generation, recall: float) -> bool:
@@ -122,33 +118,13 @@ def switch(blobs: Blobs, index: str, generation: Generation, recall: float) -> b
     if effort is None:
         return False
     while not is_switched(blobs, index, generation.name, recall):
-        number = max(_numbers(blobs, index), default=0) + 1
-        pointer = Pointer(generation.name, effort, generation.recall[effort], number)
-        if blobs.create(f"{index}/current-{number:06d}.json", msgspec.json.encode(pointer)):
+        if add_pointer(
+            blobs, index, lambda number: Pointer(generation.name, effort, generation.recall[effort], number)
+        ):
             break
     return True
 
 
 def prune(blobs: Blobs, index: str) -> None:
-    """Delete the files of generations that were replaced; their pointers stay, so that none is switched to again."""
-    names: list[str] = []
-    for number in sorted(_numbers(blobs, index), reverse=True):
-        name = _read(blobs, index, number).generation
-        if name not in names:
-            names.append(name)
-    for name in names[_KEPT:]:
-        with contextlib.suppress(NotFound):
-            for blob in blobs.list(f"{index}/generations/{name}/"):
-                blobs.delete(blob.location)
-
-
-def _numbers(blobs: Blobs, index: str) -> list[int]:
-    return [int(found[1]) for name in blobs.names(index) if (found := _POINTER.fullmatch(name))]
-
-
-def _read(blobs: Blobs, index: str, number: int) -> Pointer:
-    location = f"{index}/current-{number:06d}.json"
-    try:
-        return msgspec.json.decode(blobs.read(location) or b"", type=Pointer)
-    except msgspec.DecodeError as error:
-        raise Broken(f"{location} is damaged ({error})") from error
+    """Delete the files of generations that were replaced."""
+    delete_replaced(blobs, index, Pointer)

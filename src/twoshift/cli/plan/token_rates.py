@@ -18,9 +18,9 @@ from twoshift.units import format_bytes
 
 __all__ = ["TokenRates", "rates_on"]
 
-# By how a device's name begins; as models are loaded
-_SEQUENCES = {"cpu": 64, "": 256}
-_STEP_TOKENS = {"cpu": 512, "": 8192}
+_SEQUENCES = 16  # of a profile, where nobody says how many
+_MOST_SEQUENCES = 4096
+_STEP_TOKENS = {"cpu": 512, "": 8192}  # by how a device's name begins; as models are loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
         return _measured(ask, usd_per_hour, memory)
     read = ask.asked.prompt_tokens + ask.asked.cached_tokens + ask.asked.answer_tokens / 2
     curve = RooflineCurve(device, params, PRECISION_BYTES[ask.precision], kv, read, ask.precision)
-    most = min(memory.largest_batch, ask.sequences or memory.largest_batch)
+    most = min(memory.largest_batch, ask.sequences or _MOST_SEQUENCES)
     rows = token_table(curve, ask.asked, most, ask.step_tokens or _STEP_TOKENS[""], usd_per_hour)
     words = (
         f"{device.name} in {ask.precision}, by its data sheet: {_room(memory)} No step is quicker than this table "
@@ -75,11 +75,11 @@ def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
 
 def _measured(ask: TokenSettings, usd_per_hour: float, memory: MemoryPlan | None) -> TokenRates:
     found = chosen_curve(None, None, ask.profile, None)
-    begins = next(begin for begin in _STEP_TOKENS if found.device.startswith(begin))
-    most = ask.sequences or _SEQUENCES[begins]
+    most = ask.sequences or _SEQUENCES
     room = "" if memory is None else f" {_room(memory)}"
     if memory is not None and memory.largest_batch is not None:
         most = min(most, memory.largest_batch)
+    begins = next(begin for begin in _STEP_TOKENS if found.device.startswith(begin))
     step_tokens = ask.step_tokens or _STEP_TOKENS[begins]
     rows = token_table(found.cost, ask.asked, most, step_tokens, usd_per_hour)
     several = f"{most:,} sequence{'' if most == 1 else 's'} at once (--sequences)"

@@ -31,7 +31,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         setting(
             "Number of sequences at once.",
             whole(most=4096),
-            shown="with --profile as many as models are loaded with: 256, or 64 on a CPU; with --device as many as fit",
+            shown="16 with --profile, as many as fit with --device",
         ),
     ] = None
     prompt_tokens: Annotated[float, setting("With --profile or --device: tokens of a prompt.", count(least=1))] = 256

@@ -183,6 +183,8 @@ def _trailing(call: GrpcCall, fault: Fault | None, timing: bytes) -> tuple[tuple
     trailing = ("x-request-id", shown), ("server-timing", timing.decode())
     if call.model is not None:
         trailing = *trailing, ("x-twoshift-version", version_told(call))
+    if call.answer is not None and call.answer.source:
+        trailing = *trailing, ("x-twoshift-source", call.answer.source), ("age", f"{call.answer.age_s:.0f}")
     if fault is None or fault.retry_after_s is None:
         return trailing
     return *trailing, ("retry-after-ms", str(max(1, math.ceil(1e3 * fault.retry_after_s))))

@@ -11,7 +11,9 @@ from twoshift.errors import NotFound
 from twoshift.serve.grpc.calls import GrpcCall, Method
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.grpc.tensors import answer_of, given_of, parameter, wanted_of
+from twoshift.serve.keyed import Asked
 from twoshift.serve.keys import Access
+from twoshift.serve.keys_of import ask
 from twoshift.serve.oip.about import ServerMetadata, config_of, index_of, metadata_of, statistics_of
 from twoshift.serve.oip.outputs import outputs_of
 from twoshift.serve.oip.protocol import InferenceProtocol, asked_timeout_s, sooner
@@ -46,14 +48,14 @@ class Methods:
             call.is_pinned = True
         model = call.model = call.routed(model)
         wanted = wanted_of(request)
-        rows = self._protocol.rows(model, given_of(request), wanted)
+        given, keys = self._protocol.keyed(model, given_of(request))
+        rows = self._protocol.rows(model, given, wanted)
         asked_s = asked_timeout_s(parameter(request, "timeout"), parameter(request, "priority"))
         timeout_s = sooner(asked_s, call.timeout_s)
         visit = self._service.enter(model, request.ByteSize(), timeout_s, call.arrived_s)
         try:
-            call.answer = answer = await self._service.answer(
-                model, rows, timeout_s, call.arrived_s, call.caller, visit
-            )
+            asked = Asked(rows, keys, timeout_s, call.arrived_s, call.caller, visit)
+            call.answer = answer = await ask(self._service, model, asked)
             return answer_of(request.id, model.name, answer.version, outputs_of(answer.rows, wanted or None))
         finally:
             visit.end()

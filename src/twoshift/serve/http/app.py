@@ -39,6 +39,7 @@ __all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID, _ROUTE_KEY, _VERSION = b"x-request-id", b"x-route-key", b"x-twoshift-version"
+_SOURCE = b"x-twoshift-source"
 _TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
 _SHORTEST_MS, _LONGEST_MS = 1, 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
@@ -328,6 +329,9 @@ class App:
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
         if exchange.model is not None:
             reply.headers.append((_VERSION, version_told(exchange).encode()))
+        if exchange.answer is not None and exchange.answer.source:
+            reply.headers.append((_SOURCE, exchange.answer.source.encode()))
+            reply.headers.append((b"age", b"%d" % exchange.answer.age_s))
 
 
 def _of_method(routes: dict[str, _Route], request: Request) -> _Route:

@@ -14,7 +14,9 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.oip import told_oip
 from twoshift.serve.http.oip_types import OipError
 from twoshift.serve.http.row_calls import asking
+from twoshift.serve.keyed import Asked
 from twoshift.serve.keys import Access
+from twoshift.serve.keys_of import ask, row_keys
 from twoshift.serve.oip.instances import predictions_of, rows_of
 from twoshift.serve.service import Service
 
@@ -46,8 +48,9 @@ def add_kserve(app: App, service: Service) -> None:
         if not asked.instances:
             raise InvalidInput("instances", [], "at least one")
         request, rows = exchange.request, await exchange.read(rows_of, model.info, asked.instances)
-        caller, visit = exchange.caller, request.visit
-        answer = await service.answer(model, rows, exchange.timeout_s, request.arrived_s, caller, visit)
+        keys = row_keys(service, model, [each if isinstance(each, dict) else {} for each in asked.instances])
+        whole = Asked(rows, keys, exchange.timeout_s, request.arrived_s, exchange.caller, request.visit)
+        answer = await ask(service, model, whole)
         exchange.answer = answer
         return Reply(200, _encoder.encode(PredictReply(predictions_of(answer.rows))))
 

@@ -29,7 +29,9 @@ from twoshift.serve.http.oip_types import (
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.http.operations import Health
 from twoshift.serve.http.packing import packed
+from twoshift.serve.keyed import Asked, RequestKeys
 from twoshift.serve.keys import Access, Caller
+from twoshift.serve.keys_of import ask
 from twoshift.serve.oip.about import (
     ModelIndex,
     ModelMetadata,
@@ -138,20 +140,23 @@ class _Oip:
             exchange.is_pinned = True
         model = exchange.model = exchange.routed(model)
         request = exchange.request
-        asked, wanted, rows = await exchange.read(self._asked, model, request)
+        asked, wanted, rows, keys = await exchange.read(self._asked, model, request)
         parameters = asked.parameters
         timeout_s = sooner(asked_timeout_s(parameters.timeout, parameters.priority), exchange.timeout_s)
-        visit, caller = request.visit, exchange.caller
-        answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, caller, visit)
+        whole = Asked(rows, keys, timeout_s, request.arrived_s, exchange.caller, request.visit)
+        answer = await ask(self._service, model, whole)
         exchange.answer = answer
         reply = _reply(model.name, answer.version, asked, outputs_of(answer.rows, wanted or None))
         return await packed(reply, request.headers.get(b"accept-encoding"))
 
-    def _asked(self, model: Deployment, request: Request) -> tuple[InferRequest, list[str], Sequence[Any]]:
-        """A request, the outputs that it wants, and its rows."""
+    def _asked(
+        self, model: Deployment, request: Request
+    ) -> tuple[InferRequest, list[str], Sequence[Any], RequestKeys | None]:
+        """A request, the outputs that it wants, its rows and their keys."""
         asked, binary = read_infer(request.body, request.header(_HEADER), is_large=request.large is not None)
         wanted = _wanted(asked)
-        return asked, wanted, self._protocol.rows(model, given_inputs(asked, binary), wanted)
+        given, keys = self._protocol.keyed(model, given_inputs(asked, binary))
+        return asked, wanted, self._protocol.rows(model, given, wanted), keys
 
     def check_head(self, matched: dict[str, str], caller: Caller) -> None:
         """Whether there is such a model, for this caller."""

@@ -17,6 +17,7 @@ from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, Mode
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
+from twoshift.serve.keys_of import text_keys
 from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.service import Service
 
@@ -77,7 +78,8 @@ class _OpenAi:
         asked = await exchange.read(read_embeddings, exchange.request.body)
         model = exchange.model = exchange.routed(self._service.find(asked.model), asked.user)
         call = await exchange.read(EmbeddingCall, asked, facts_of(model))
-        return await answered(self._service, exchange, model, call, EMBEDDINGS)
+        keys = text_keys(self._service, model, asked.keys, call.rows)
+        return await answered(self._service, exchange, model, call, EMBEDDINGS, keys)
 
 
 def _shown(model: Deployment, name: str) -> ModelCard:

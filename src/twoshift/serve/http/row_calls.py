@@ -12,6 +12,8 @@ from twoshift.serve.deployments import Deployment, columns_of
 from twoshift.serve.http.app import Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.keyed import Asked, RequestKeys
+from twoshift.serve.keys_of import ask
 from twoshift.serve.service import Service
 
 __all__ = ["answered", "asking", "facts_of"]
@@ -45,11 +47,19 @@ def facts_of(model: Deployment) -> ModelFacts:
     return found
 
 
-async def answered(service: Service, exchange: Exchange, model: Deployment, call: EndpointCall, endpoint: str) -> Reply:
-    """The model's answer; errors name fields as a request to that endpoint has them."""
-    request, caller = exchange.request, exchange.caller
+async def answered(
+    service: Service,
+    exchange: Exchange,
+    model: Deployment,
+    call: EndpointCall,
+    endpoint: str,
+    keys: RequestKeys | None = None,
+) -> Reply:
+    """The model's answer, or one that is there already; errors name fields as a request to that endpoint has them."""
+    request = exchange.request
+    asked = Asked(call.rows, keys, exchange.timeout_s, request.arrived_s, exchange.caller, request.visit)
     try:
-        answer = await service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller, request.visit)
+        answer = await ask(service, model, asked)
     except InvalidInput as error:
         raise with_request_field(endpoint, error) from error
     exchange.answer = answer

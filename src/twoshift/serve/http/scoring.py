@@ -17,6 +17,7 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
+from twoshift.serve.keys_of import row_keys
 from twoshift.serve.oip.rows import declared_inputs
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -48,7 +49,7 @@ def add_scoring(app: App, service: Service) -> None:
         model = exchange.model = exchange.routed(service.find_or_only(named or asked.model))
         call = await exchange.read(ScoreCall, asked, facts_of(model))
         try:
-            return await answered(service, exchange, model, call, SCORE)
+            return await answered(service, exchange, model, call, SCORE, row_keys(service, model, asked.rows))
         except Exception as error:  # a model's own code may have met a text where its example has a number
             wrong = None if isinstance(error, _TOLD) else _wrong_kind(asked.rows, declared_inputs(model.info))
             if wrong is None:

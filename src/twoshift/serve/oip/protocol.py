@@ -10,14 +10,16 @@ from typing import Any
 from twoshift.errors import Broken, Disabled, InvalidInput, NotFound, TooLarge, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
+from twoshift.serve.keyed import RequestKeys
 from twoshift.serve.oip.outputs import unknown_output
-from twoshift.serve.oip.rows import row_reader
-from twoshift.serve.oip.tensors import GivenTensor
+from twoshift.serve.oip.rows import declared_inputs, row_reader
+from twoshift.serve.oip.tensors import GivenTensor, bad_tensor
 from twoshift.serve.service import Repository, Service
 
 __all__ = ["InferenceProtocol", "asked_timeout_s", "sooner"]
 
 _MOST_READERS = 256
+_TEXT = "text"
 _LONGEST_US = 3_600_000_000
 
 
@@ -38,6 +40,25 @@ class InferenceProtocol:
             return split.candidate
         known = model.version if split is None else f"{model.version} or {split.candidate.version}"
         raise NotFound("version", version, f"{known}, which {model.name} has now")
+
+    def keyed(
+        self, model: Deployment, given: Sequence[GivenTensor]
+    ) -> tuple[Sequence[GivenTensor], RequestKeys | None]:
+        """The model's own tensors, and keys of precomputed answers: a tensor that has the name of their column."""
+        by_key = self.service.precomputed(model.name)
+        if by_key is None:
+            return given, None
+        name = by_key.rules.key
+        keys = next((each for each in given if each.name == name), None)
+        if keys is None:
+            texts = next((each for each in given if each.name == _TEXT), None) if by_key.text_is_key else None
+            return given, None if texts is None else RequestKeys(list(texts.values), f"input '{_TEXT}'")
+        if any(each.name == name for each in declared_inputs(model.info)):
+            return given, RequestKeys(_listed(keys), f"input {name!r}")
+        rest = [each for each in given if each is not keys]
+        if rest and keys.shape[0] != rest[0].shape[0]:
+            raise bad_tensor(name, list(keys.shape), f"{rest[0].shape[0]:,} rows, as in {rest[0].name[:80]!r}")
+        return rest, RequestKeys(_listed(keys), f"input {name!r}")
 
     def rows(self, model: Deployment, given: Sequence[GivenTensor], outputs: Sequence[str]) -> Sequence[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
@@ -87,6 +108,14 @@ class InferenceProtocol:
             raise
         except Exception as error:  # a model's own code may raise anything
             raise Broken(f"{name} could not be loaded: {error}") from error
+
+
+def _listed(keys: GivenTensor) -> list[Any]:
+    """One a row; raises InvalidInput where they are none."""
+    values = keys.values if isinstance(keys.values, list) else keys.values.tolist()
+    if len(values) != keys.shape[0] or not all(isinstance(each, int | str) for each in values):
+        raise bad_tensor(keys.name, f"{keys.datatype} {list(keys.shape)}", "integers or texts of the shape [rows]")
+    return values
 
 
 def asked_timeout_s(timeout_us: object, priority: object) -> float | None:

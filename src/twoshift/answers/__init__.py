@@ -1,0 +1,1 @@
+"""Answers that a job has made already, by key."""

@@ -1,0 +1,190 @@
+"""The current table of answers, open, while it may be replaced: a new one is opened beside the old one, then used."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from twoshift.answers.generations import (
+    Generation,
+    Pointer,
+    current,
+    file_location,
+    read_generation,
+    table_place,
+)
+from twoshift.answers.table import AnswerTable
+from twoshift.config import home
+from twoshift.errors import Broken, TwoshiftError
+from twoshift.ports import Blobs
+
+__all__ = ["BuildTable", "FollowedAnswers", "OpenAnswers", "open_answers"]
+
+_logger = logging.getLogger("twoshift.answers")
+_EVERY_S = 2.0
+_REST_PER_BUILD = 9.0  # a stream's table is built in a tenth of the time, however large it is
+_CLOSE_S = 5.0  # for a look that is under way; one that builds is left behind
+BlobsFor = Callable[[str], Blobs]
+BuildTable = Callable[[str, str, str], object]  # of an output folder, by a key, at a place; raises why it cannot
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAnswers:
+    """One generation; any thread may ask it, as long as it is held."""
+
+    pointer: Pointer
+    generation: Generation
+    table: AnswerTable
+
+
+@dataclass(slots=True)
+class FollowedCounts:
+    """What an operator sees."""
+
+    swaps: int = 0
+    problems: int = 0  # looks that found something that cannot be served
+
+
+class FollowedAnswers:
+    """Looks for a new generation now and then."""
+
+    def __init__(
+        self, location: str, key: str, blobs_for: BlobsFor, build: BuildTable | None, every_s: float = _EVERY_S
+    ) -> None:
+        """`build` makes the table of an output folder that has none; None: somebody else does."""
+        self.location, self.key = location.rstrip("/"), key
+        self._blobs_for, self._build, self._every_s = blobs_for, build, every_s
+        self._open: OpenAnswers | None = None
+        self._built_from: tuple[str, ...] = ()  # the output as it was when its table was last built
+        self._next_build_s = 0.0  # on the monotonic clock
+        self.why_none = f"the precomputed answers {location} are being opened"
+        self.counts = FollowedCounts()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="twoshift-answers", daemon=True)
+
+    def start(self) -> None:
+        """From now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+        self._open = None
+
+    def now(self) -> OpenAnswers | None:
+        """The generation that is open; None where there is none, by `why_none`."""
+        return self._open
+
+    def look(self) -> None:
+        """Open what is current, if it is another one; what is open stays where that fails, and goes with its files."""
+        try:
+            place = self._place()
+            pointer = current(self._blobs_for(place), place)
+            if pointer is None:
+                self._gone()
+            elif self._open is None or pointer != self._open.pointer:
+                self._swap(open_answers(self._blobs_for(place), place, pointer, self.key))
+        except (TwoshiftError, OSError, ValueError) as error:
+            self._tell(f"the precomputed answers {self.location} cannot be used: {error}")
+
+    def _place(self) -> str:
+        """Where the generations lie; the table of an output folder is built where it is missing or another's."""
+        blobs = self._blobs_for(self.location)
+        if current(blobs, self.location) is not None:
+            return self.location
+        place = table_place(self.location, self.key)
+        if self._build is None:
+            return place
+        seen = self._output_now(blobs)
+        if seen and seen != self._built_from and time.monotonic() >= self._next_build_s:
+            began_s = time.monotonic()
+            self._build(self.location, self.key, place)
+            self._built_from, ended_s = seen, time.monotonic()
+            self._next_build_s = ended_s + (ended_s - began_s) * _REST_PER_BUILD
+        return place
+
+    def _output_now(self, blobs: Blobs) -> tuple[str, ...]:
+        """What another content would make another: of a job that has ended, or the parts of a stream; else nothing."""
+        plan, success = (blobs.stat(f"{self.location}/{name}") for name in ("_twoshift/plan.json", "_SUCCESS"))
+        if plan is None:
+            return ()
+        if success is not None:
+            return tuple(f"{each.identity} {each.written}" for each in (plan, success))
+        names = tuple(sorted(blobs.names(self.location)))
+        return (f"{plan.identity} {plan.written}", *names) if names else ()
+
+    def _swap(self, found: OpenAnswers) -> None:
+        self._open, self.why_none = found, ""
+        self.counts.swaps += 1
+        made = found.generation
+        more = f"; {made.superseded:,} rows were superseded by a later one with the same key" if made.superseded else ""
+        _logger.info(
+            "the precomputed answers %s are at generation %s: %d keys of %s%s",
+            self.location, made.name, made.rows, made.key, more,
+        )  # fmt: skip
+
+    def _gone(self) -> None:
+        self._open, self._built_from = None, ()
+        what = "are gone: nothing of them is served any more" if self.counts.swaps else "are not there yet"
+        self._tell(f"the precomputed answers {self.location} {what}")
+
+    def _tell(self, why: str) -> None:
+        """Once, and not every two seconds."""
+        self.counts.problems += 1
+        if why != self.why_none:
+            _logger.warning("%s", why)
+        self.why_none = why
+
+    def _follow(self) -> None:
+        self.look()
+        while not self._closed.wait(self._every_s):
+            self.look()
+
+
+def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str) -> OpenAnswers:
+    """A generation, whole; raises Broken where it is not, or has another key."""
+    generation = read_generation(blobs, place, pointer.generation)
+    if generation is None:
+        raise Broken(f"the generation {pointer.generation} of {place} has no manifest: it is only half there")
+    if generation.key != key:
+        raise Broken(
+            f"{place} has answers by {generation.key}, not by {key}: start the server with --key {generation.key}"
+        )
+    return OpenAnswers(pointer, generation, AnswerTable(_local(blobs, place, generation)))
+
+
+def _local(blobs: Blobs, place: str, generation: Generation) -> Path:
+    """The folder of its files on this machine, whole; fetched where they lie elsewhere."""
+    folder = Path(file_location(place, generation.name, ""))
+    if "://" in place:
+        folder = home() / "answers" / generation.name
+        for name, size in generation.files.items():
+            if not (folder / name).exists() or (folder / name).stat().st_size != size:
+                _fetch(blobs, file_location(place, generation.name, name), folder / name)
+    for name, size in generation.files.items():
+        there = (folder / name).stat().st_size if (folder / name).exists() else None
+        if there != size:
+            found = "is missing" if there is None else f"has {there:,} bytes, expected {size:,}"
+            raise Broken(f"{folder / name} {found}: it is only half there")
+    return folder / next(iter(generation.files)).partition("/")[0]
+
+
+def _fetch(blobs: Blobs, location: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.twoshift-tmp")
+    try:
+        with blobs.open(location) as source, beside.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        beside.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)

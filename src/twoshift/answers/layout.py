@@ -1,0 +1,51 @@
+"""How the values of a row lie one after the other: numbers and vectors as in memory, texts with their length."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken
+
+__all__ = ["TEXT", "ColumnLayout", "values_of"]
+
+TEXT = "text"
+_length = struct.Struct("<I")
+
+
+class ColumnLayout(msgspec.Struct, frozen=True):
+    """One output of the model."""
+
+    name: str
+    dtype: str  # numpy's, little-endian; or "text"
+    size: int | None = None  # of a vector; None: one value a row
+
+    @property
+    def width_bytes(self) -> int:
+        """Of a row, where all rows have the same."""
+        return np.dtype(self.dtype).itemsize * (1 if self.size is None else self.size)
+
+
+def values_of(columns: Sequence[ColumnLayout], data: bytes, at: int) -> dict[str, NDArray[np.generic]]:
+    """A row's values by column, each in an array with one row; raises Broken where the bytes are not such a row."""
+    found: dict[str, NDArray[np.generic]] = {}
+    try:
+        for column in columns:
+            if column.dtype == TEXT:
+                (size,) = _length.unpack_from(data, at)
+                value = np.empty(1, object)
+                value[0] = data[at + 4 : at + 4 + size].decode("utf-8", "surrogatepass")
+                found[column.name], at = value, at + 4 + size
+                continue
+            array = np.frombuffer(data, column.dtype, 1 if column.size is None else column.size, at)
+            found[column.name] = array if column.size is None else array.reshape(1, -1)
+            at += array.nbytes
+    except (ValueError, struct.error) as error:
+        raise Broken(f"a precomputed row is not as its table says: {error}") from error
+    if at != len(data):
+        raise Broken(f"a precomputed row has {len(data) - at:,} bytes too many")
+    return found

@@ -1,0 +1,51 @@
+"""The table of a job's answers by key, as its settings have it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from twoshift.declare import setting
+from twoshift.errors import InvalidInput
+from twoshift.types import JobKindName
+from twoshift.values import text
+
+__all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
+
+AnswerKey = Annotated[
+    str | None,
+    setting(
+        "Build a table of the answers by this kept column, for `serve --precomputed`.",
+        text("COLUMN"),
+        more="See [precomputed answers](hybrid.md).",
+    ),
+]
+AnswerPlace = Annotated[
+    str | None,
+    setting(
+        "With --answer-key: where the table lies; jobs that share a place replace each other's answers.",
+        text("PLACE"),
+        shown="in the output folder",
+    ),
+]
+
+
+def check_answers(settings: Any) -> None:
+    """Raises InvalidInput for what can be told before a model is loaded."""
+    key, place = settings.answer_key, settings.answer_table
+    if key is None:
+        if place is not None:
+            raise InvalidInput("answer_table", place, "--answer-key as well")
+        return
+    if key not in settings.keep:
+        raise InvalidInput("answer_key", key, f"a kept column: --keep {key} as well")
+    check_servable(settings, "answer_key", key)
+
+
+def check_servable(settings: Any, field: str, value: str) -> None:
+    """Raises InvalidInput for a job whose answers cannot be served by key."""
+    if settings.kind is not JobKindName.TABLE:
+        raise InvalidInput(field, value, "no value: this is a batch of requests, whose answers have no key column")
+    if settings.prompt is not None:
+        raise InvalidInput(field, value, f"no value: {settings.model} is a language model")
+    if settings.pair is not None:
+        raise InvalidInput(field, value, "no value: pairs of texts are scored live")

@@ -1,0 +1,118 @@
+"""The stores of precomputed answers that a server follows, by deployment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twoshift.answers.following import BlobsFor, BuildTable, FollowedAnswers, OpenAnswers
+from twoshift.answers.generations import Generation
+from twoshift.answers.table import NotCached
+from twoshift.errors import Broken
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.keyed import Rules
+from twoshift.serve.precomputed import Precomputed, Stored
+from twoshift.serve.precomputed_settings import max_age_s
+from twoshift.serve.settings import ModelSettings
+
+__all__ = ["PrecomputedTables", "TableStore"]
+
+
+class TableStore:
+    """An AnswerStore: a table on this machine's disk."""
+
+    def __init__(self, followed: FollowedAnswers) -> None:
+        self.followed = followed
+
+    def generation(self) -> Generation | None:
+        """What is open now."""
+        found = self.followed.now()
+        return None if found is None else found.generation
+
+    async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Stored | Broken | None]:
+        """At once where the disk has not to be asked; else in a thread."""
+        table = self.followed.now()  # held to the end: it may be replaced meanwhile
+        if table is None:
+            return [None] * len(keys)
+        try:
+            return _found(table, keys, may_wait=False)
+        except NotCached:
+            return await asyncio.to_thread(_found, table, keys, may_wait=True)
+
+
+def _found(table: OpenAnswers, keys: Sequence[bytes | None], may_wait: bool) -> list[Stored | Broken | None]:
+    return [None if key is None else _one(table, key, may_wait) for key in keys]
+
+
+def _one(table: OpenAnswers, key: bytes, may_wait: bool) -> Stored | Broken | None:
+    try:
+        record = table.table.find(key, may_wait)
+    except Broken as error:
+        return error
+    return None if record is None else Stored(record, table.generation)
+
+
+class PrecomputedTables:
+    """Each is followed from when its deployment first names it until it is named no more."""
+
+    def __init__(self, blobs_for: BlobsFor, build: BuildTable | None = None) -> None:
+        """`build` makes the table of an output folder that has none; None: another process does."""
+        self._blobs_for, self._build = blobs_for, build
+        self._tables: dict[str, tuple[ModelSettings, FollowedAnswers, Precomputed]] = {}
+        self._lock = threading.Lock()  # guards changes of it
+
+    def follow(self, deployment: str, settings: ModelSettings | None) -> bool:
+        """As these settings have it from now on; whether the deployment has precomputed answers."""
+        wanted = settings is not None and settings.precomputed is not None
+        with self._lock:
+            before = self._tables.get(deployment)
+            if before is not None and wanted and _same(before[0], settings):
+                return True
+            if not wanted:
+                self._tables.pop(deployment, None)
+            else:
+                assert settings is not None  # noqa: S101 - it is wanted
+                assert settings.precomputed is not None  # noqa: S101 - the same
+                assert settings.key is not None  # noqa: S101 - the settings are checked
+                followed = FollowedAnswers(settings.precomputed, settings.key, self._blobs_for, self._build)
+                rules = Rules(settings.key, max_age_s(settings), settings.on_miss == "live")
+                self._tables[deployment] = settings, followed, Precomputed(rules, TableStore(followed))
+                followed.start()
+        if before is not None:
+            before[1].close()
+        return wanted
+
+    def of(self, deployment: str) -> Precomputed | None:
+        """None where it has none."""
+        found = self._tables.get(deployment)
+        return None if found is None else found[2]
+
+    def close(self) -> None:
+        """No more look-ups."""
+        for name in [*self._tables]:
+            self.follow(name, None)
+
+    def metrics(self) -> Iterator[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]:
+        """As `MoreMetrics` has it."""
+        seen = [(name, followed, followed.now()) for name, (_, followed, _) in self._tables.items()]
+        label = ("model",)
+        keys = [(name, 0 if now is None else now.generation.rows) for name, _, now in seen]
+        yield "gauge", "precomputed_keys", "Keys with a precomputed answer.", label, keys
+        superseded = [(name, 0 if now is None else now.generation.superseded) for name, _, now in seen]
+        about = "Rows that a later row with the same key superseded."
+        yield "gauge", "precomputed_superseded_rows", about, label, superseded
+        made = [(name, now.generation.newest_unix_s) for name, _, now in seen if now is not None]
+        about = "When the newest precomputed answer was made, in Unix seconds."
+        yield "gauge", "precomputed_newest_timestamp_seconds", about, label, made
+        swaps = [(name, each.counts.swaps) for name, each, _ in seen]
+        yield "counter", "precomputed_swaps", "Tables of precomputed answers opened.", label, swaps
+        problems = [(name, each.counts.problems) for name, each, _ in seen]
+        about = "Looks that found precomputed answers missing, half there or damaged."
+        yield "counter", "precomputed_problems", about, label, problems
+
+
+def _same(before: ModelSettings, now: ModelSettings | None) -> bool:
+    names = ("precomputed", "key", "max_age", "on_miss")
+    return now is not None and all(getattr(before, name) == getattr(now, name) for name in names)

@@ -1,0 +1,177 @@
+"""From batch to online and back: a nightly job, its answers by key, live misses, a stream that keeps them fresh."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from programs import command
+from servers import Got, Server, until
+
+pytestmark = pytest.mark.slow
+MODEL = '''
+import zlib
+
+import numpy as np
+
+
+class Words:
+    """Texts to the words that they have."""
+
+    outputs = ("embedding",)
+    example = "a word"
+
+    def load(self):
+        pass
+
+    def prepare(self, rows):
+        made = np.zeros((len(rows), 16), np.float32)
+        for place, row in enumerate(rows):
+            if row == "bad":
+                raise ValueError("bad")
+            for word in row.split():
+                made[place, zlib.crc32(word.encode()) % 16] += 1
+        return {"words": made}
+
+    def predict(self, batch):
+        return {"embedding": batch["words"]}
+'''
+DOCS = {"fox": "a red fox", "road": "an old road", "bad": "bad", "house": "a stone house"}
+
+
+def table(rows: dict[str, str] | list[tuple[str, str]]) -> pa.Table:
+    pairs = rows.items() if isinstance(rows, dict) else rows
+    return pa.table({"id": [key for key, _ in pairs], "body": [text for _, text in pairs]})
+
+
+def program(place: Path, *words: str, expect: int = 0) -> Any:
+    ended = command(*words, cwd=place, env={"TWOSHIFT_HOME": str(place / "home")})
+    assert ended.returncode == expect, ended.stderr
+    return ended
+
+
+def nightly(place: Path, source: str, out: str, *more: str) -> None:
+    program(place, "run", source, "--model", "words.py:Words", "--text", "body", "--keep", "id,body", "-o", out, *more)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("httptools")
+    made = tmp_path_factory.mktemp("hybrid")
+    (made / "words.py").write_text(MODEL)
+    (made / "docs").mkdir()
+    pq.write_table(table([*DOCS.items(), ("fox", "a blue fox")]), made / "docs" / "monday.parquet")
+    nightly(made, "docs", "monday", "--answer-key", "id", "--answer-table", f"{made}/answers")
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(place: Path) -> Iterator[Server]:
+    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--max-age", "1h", "--key", "id"]
+    made = Server(place / "home", *words, "--precomputed", f"{place}/answers")
+    until(lambda: made.counted("precomputed_keys", model="words") == 3)
+    yield made
+    made.end()
+
+
+def embed(server: Server, texts: list[str], keys: list[str] | None = None) -> Got:
+    asked: dict[str, Any] = {"model": "words", "input": texts} | ({} if keys is None else {"keys": keys})
+    return server.ask("POST", "/v1/embeddings", asked)
+
+
+def vectors(got: Got) -> list[list[float]]:
+    assert got.status == 200, got.body
+    return [each["embedding"] for each in got.json()["data"]]
+
+
+def source(got: Got) -> str:
+    return got.headers["x-twoshift-source"]
+
+
+def test_a_key_that_is_there_is_answered_from_the_job_as_live_and_says_its_age(server: Server) -> None:
+    by_key, live = embed(server, ["anything"] * 2, ["road", "house"]), embed(server, [DOCS["road"], DOCS["house"]])
+    assert (source(by_key), source(live)) == ("precomputed", "live")
+    assert vectors(by_key) == vectors(live)
+    assert 0 <= int(by_key.headers["age"]) < 3600
+    assert by_key.headers["x-twoshift-version"] == live.headers["x-twoshift-version"]
+
+
+def test_the_last_row_of_a_key_wins_and_rows_with_errors_are_computed_live(server: Server) -> None:
+    assert vectors(embed(server, ["x"], ["fox"])) == vectors(embed(server, ["a blue fox"]))
+    assert server.counted("precomputed_superseded_rows", model="words") == 1
+    assert source(embed(server, ["mended"], ["bad"])) == "live"
+
+
+def test_one_request_may_have_both(server: Server) -> None:
+    got = embed(server, ["x", "a new text", "x"], ["road", "new", "house"])
+    assert source(got) == "mixed"
+    assert vectors(got) == vectors(embed(server, [DOCS["road"], "a new text", DOCS["house"]]))
+
+
+def test_rows_of_named_values_tensors_and_keys_alone_find_the_same(server: Server) -> None:
+    wanted = vectors(embed(server, [DOCS["road"]]))[0]
+    scored = server.ask("POST", "/v1/score/words", {"rows": [{"id": "road", "text": "x"}]})
+    assert (source(scored), scored.json()["rows"][0]["embedding"]) == ("precomputed", wanted)
+    tensors = [{"name": name, "datatype": "BYTES", "shape": [1], "data": [value]} for name, value in
+               (("text", "x"), ("id", "road"))]  # fmt: skip
+    inferred = server.ask("POST", "/v2/models/words/infer", {"inputs": tensors})
+    assert (source(inferred), inferred.json()["outputs"][0]["data"]) == ("precomputed", wanted)
+    looked = server.ask("POST", "/v1/lookup", {"keys": ["road", "nobody"]}).json()["rows"]
+    assert [each["found"] for each in looked] == ["hit", "miss"]
+    assert (looked[0]["outputs"]["embedding"], looked[1]["outputs"]) == (wanted, None)
+
+
+def test_keys_of_another_type_or_number_are_refused(server: Server) -> None:
+    assert embed(server, ["x"], [5]).status == 400  # type: ignore[list-item]
+    assert "one for each text" in embed(server, ["x"], ["a", "b"]).message
+
+
+def test_the_next_night_replaces_all_of_it_while_it_serves(place: Path, server: Server) -> None:
+    pq.write_table(table({"road": "a new road", "hill": "a green hill"}), place / "tuesday.parquet")
+    nightly(place, "tuesday.parquet", "tuesday", "--answer-key", "id", "--answer-table", f"{place}/answers")
+    until(lambda: server.counted("precomputed_swaps_total", model="words") == 2)
+    assert vectors(embed(server, ["x"] * 2, ["road", "hill"])) == vectors(embed(server, ["a new road", "a green hill"]))
+    assert source(embed(server, ["x"], ["house"])) == "live"  # which tuesday's corpus does not have
+
+
+def test_answers_that_are_deleted_are_computed_live(place: Path, server: Server) -> None:
+    shutil.move(place / "answers", place / "moved")
+    until(lambda: server.counted("precomputed_keys", model="words") == 0)
+    assert source(embed(server, ["x"], ["road"])) == "live"
+    assert server.counted("precomputed_problems_total", model="words") > 0
+    shutil.move(place / "moved", place / "answers")
+    until(lambda: source(embed(server, ["x"], ["road"])) == "precomputed")
+
+
+def test_the_way_from_a_nightly_job_to_a_stream_needs_no_other_model(place: Path) -> None:
+    """The job's own output, with texts as keys and misses that are kept; then a stream in its place."""
+    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--key", "body"]
+    first = Server(place / "home", *words, "--precomputed", f"{place}/monday", "--on-miss", "error")
+    try:
+        until(lambda: first.counted("precomputed_keys", model="words") == 4)
+        batch = vectors(embed(first, [DOCS["road"], "a blue fox"]))
+        refused = embed(first, ["never seen"])
+        assert (refused.status, "computes nothing live" in refused.message) == (404, True)
+    finally:
+        first.end()
+    stream = ["stream", f"{place}/docs", "--model", "words.py:Words", "--text", "body", "--keep", "id,body", "--once"]
+    program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
+    second = Server(place / "home", *words, "--precomputed", f"{place}/live")
+    try:
+        until(lambda: second.counted("precomputed_keys", model="words") == 4)
+        fresh = embed(second, [DOCS["road"], "a blue fox"])
+        assert source(fresh) == "precomputed"
+        np.testing.assert_allclose(vectors(fresh), batch, rtol=1e-6)
+        assert source(embed(second, ["a tall tower"])) == "live"
+        pq.write_table(table({"tower": "a tall tower"}), place / "docs" / "wednesday.parquet")
+        shutil.rmtree(place / "monday")  # the job is dropped
+        program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
+        until(lambda: source(embed(second, ["a tall tower"])) == "precomputed")
+    finally:
+        second.end()
