@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,7 +27,9 @@ class Visit:
     """A request on its way through the loop: what it takes of it, from its admission to its reply."""
 
     __slots__ = (
+        "_due_s",
         "_elsewhere_s",
+        "_had_s",
         "_host",
         "_is_submitted",
         "_since_s",
@@ -44,6 +47,7 @@ class Visit:
         self._is_submitted = False
         self.result_s = 0.0  # when its result was there; 0: there is none
         self.reserve_s = 0.0  # of its time, that the device does not get
+        self._had_s, self._due_s = 0.0, math.inf
 
     def begin(self) -> None:
         """It is parsed and prepared from now on."""
@@ -52,6 +56,10 @@ class Visit:
     def reserve(self, had_s: float, kept_s: float = 0.0) -> None:
         """Of the time that it has, keep some for its reply, beside what its front has kept."""
         self.reserve_s = kept_s + self._host.policy.reserve_s(had_s, time.monotonic(), kept_s)
+
+    def promise(self, had_s: float, due_s: float) -> None:
+        """A reply that is written after that is late, whatever it says."""
+        self._had_s, self._due_s = had_s, due_s
 
     def pause(self) -> None:
         """It waits for a thread; the loop does other things."""
@@ -93,6 +101,8 @@ class Visit:
             now_s = time.monotonic()
             policy.worked(0.0, now_s)
             policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
+            if now_s > self._due_s:
+                policy.was_late(self._had_s, now_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,8 @@ class Service:
         model.metrics.offered_rows += len(rows)
         if visit is not None:
             visit.reserve(had_s)
+            if had_s >= backend.derived.slo_s:  # in less time than that nobody has promised it
+                visit.promise(had_s, arrived_s + had_s)
         try:
             answer = await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
         except (TryLater, Late) as error:

@@ -291,3 +291,23 @@ def test_what_is_surely_admitted_together_is_admitted_one_after_the_other(
         assert isinstance(device.admission.decide(items, 0.0), Admit)
         for item in items:
             device.lanes.submit(item, 0.0)
+
+
+@given(st.integers(1, 8), st.integers(1, 3), st.floats(0.0, 0.04))
+def test_what_is_admitted_is_predicted_as_early_as_it_is_asked_for(rows: int, requests: int, spare_s: float) -> None:
+    device = Device(max_rows=8, background=False)
+    for number in range(requests):
+        items = [Item(100 * number + at, SLO_S) for at in range(rows)]
+        answer = device.admission.decide(items, 0.0, 0.0, spare_s)
+        if isinstance(answer, Admit):
+            assert answer.finish_s <= SLO_S - spare_s + 1e-6
+            for item in items:
+                device.lanes.submit(item, 0.0)
+
+
+def test_a_row_admitted_with_time_to_spare_keeps_nobody_out_of_its_call() -> None:
+    device = Device(max_rows=8, background=False)
+    first, second = Item(1, 0.01), Item(2, 0.01)
+    assert isinstance(device.admission.decide([first], 0.0, 0.0, 0.005), Admit)
+    device.lanes.submit(first, 0.0)
+    assert isinstance(device.admission.decide([second], 0.005, 0.0), Admit)

@@ -130,6 +130,23 @@ def test_what_rows_cost_that_were_prepared_too_late_is_learned(service: Service,
     assert policy.inside == policy.waiting == 0
 
 
+@pytest.mark.parametrize("late_s", [0.0, 1000.0])
+def test_a_reply_that_is_written_too_late_leaves_more_room_for_others(service: Service, late_s: float) -> None:
+    policy = service.host.policy
+
+    async def replied() -> None:
+        visit = Visit(service.host, 100)
+        visit.begin()
+        await service.answer(service.models["m"], ["a"], 500.0, time.monotonic(), visit=visit)
+        visit.promise(500.0, time.monotonic() + 400.0 - late_s)
+        visit.answered(time.monotonic())
+        before_s = policy.reserve_s(500.0, time.monotonic())
+        visit.end()
+        assert (policy.reserve_s(500.0, time.monotonic()) > before_s + 10.0) == (late_s > 0)
+
+    run(service, replied)
+
+
 def test_a_client_that_goes_as_its_rows_are_ready_costs_no_call(
     service: Service, careful: Careful, monkeypatch: pytest.MonkeyPatch
 ) -> None:
