@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import math
 import os
 import signal
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,13 @@ _FOLDERS = ("e2e", "fault", "contract", "unit")  # the longest modules first, so
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    items.sort(key=lambda item: _FOLDERS.index(item.path.relative_to(here).parts[0]))
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        """Modules of one subject, such as language models, need the same of the machine: they are dealt out."""
+        path = item.path.relative_to(here)
+        return _FOLDERS.index(path.parts[0]), zlib.crc32(bytes(path))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,10 +56,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Of `-n auto`: more than cores for the whole suite, which waits for other processes half of its time."""
+    """Of `-n auto`: two a core for the whole suite, which waits for other processes half of its time."""
     if config.option.dist != "loadscope":
         return None
-    return math.ceil(1.5 * len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 _HUNG_S = 600.0  # more than pytest-timeout gives a test; it does not watch the end of one that it has stopped
