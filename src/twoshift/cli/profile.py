@@ -19,7 +19,7 @@ from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.plan.table import Cap, cap, doublings, knee
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from twoshift.cli.rows import Line, Parse
     from twoshift.engine.example_rows import ExampleRows
@@ -63,17 +63,7 @@ def profile_command(
 
     asked = ProfileLoading(**given_of(ProfileLoading, given))
     if is_llm(model, asked.registry):
-        from twoshift.cli.profile_llm import profile_llm
-        from twoshift.runtime.llm import LlmOptions
-
-        for flag, value in (("--rows", rows), ("--report", report)):
-            if value is not None:
-                raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
-        parallel, invariant = asked.tensor_parallel, asked.batch_invariant
-        options = LlmOptions(
-            asked.device, asked.precision, asked.threads, tensor_parallel=parallel, batch_invariant=invariant
-        )
-        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json, asked.registry)
+        _profile_llm(model, asked, {"--rows": rows, "--report": report}, seconds, slo_ms / 1e3, price, as_json)
         return
     for flag, is_said in (
         ("--tensor-parallel", asked.tensor_parallel != 1),
@@ -96,6 +86,23 @@ def profile_command(
         write_text(report, profile_report(made), "--report")
         note(f"Report: {report}")
     show(as_json, profile_data(made), *([] if as_json else profile_parts(made)))
+
+
+def _profile_llm(
+    model: str, asked: ProfileLoading, of_rows: Mapping[str, str | None],
+    seconds: float, slo_s: float, price: float, as_json: bool,
+) -> None:  # fmt: skip
+    from twoshift.cli.profile_llm import profile_llm
+    from twoshift.runtime.llm import LlmOptions
+
+    for flag, value in of_rows.items():
+        if value is not None:
+            raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
+    parallel, invariant = asked.tensor_parallel, asked.batch_invariant
+    options = LlmOptions(
+        asked.device, asked.precision, asked.threads, tensor_parallel=parallel, batch_invariant=invariant
+    )
+    profile_llm(model, options, seconds, slo_s, price, as_json, asked.registry)
 
 
 def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> ExampleRows:

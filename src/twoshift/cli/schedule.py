@@ -6,13 +6,16 @@ import urllib.parse
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from twoshift import values
 from twoshift.cli.commands import command
 from twoshift.cli.jobs import shown_time
 from twoshift.cli.output import show, table
-from twoshift.cli.params import JsonFlag, choice, text, whole
+from twoshift.cli.params import JsonFlag, given_of, whole, with_settings
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
+from twoshift.declare import setting
 
 __all__ = ["app"]
 
@@ -23,7 +26,50 @@ _ON = "--on http://127.0.0.1:8000"
 Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
 
 
+class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """When a job runs, and what becomes of runs that meet each other; the server has the defaults."""
+
+    cron: Annotated[
+        str | None, setting("Cron expression: minute hour day month weekday, or @daily.", values.text("EXPRESSION"))
+    ] = None
+    after: Annotated[
+        str | None,
+        setting(
+            "Run whenever this file appears or is replaced: a path or a place in a bucket.", values.text("LOCATION")
+        ),
+    ] = None
+    every: Annotated[
+        str | None, setting("With --after: interval between checks for the file.", values.text("DURATION"), shown="30s")
+    ] = None
+    tz: Annotated[str | None, setting("Time zone of --cron, {date} and {time}.", shown="UTC")] = None
+    missed: Annotated[
+        str | None,
+        setting(
+            "What to do about runs that were missed while the server was down.",
+            values.choice(("skip", "once")),
+            shown="skip",
+        ),
+    ] = None
+    overlap: Annotated[
+        str | None,
+        setting(
+            "What to do if the previous run is still running.", values.choice(("skip", "queue", "cancel")), shown="skip"
+        ),
+    ] = None
+    notify: Annotated[
+        tuple[str, ...], setting("Names of the server's webhooks to call when a run ends: a,b.", values.names())
+    ] = ()
+    workers: Annotated[
+        int | None,
+        setting(
+            "Replicas that the server has while a run's job runs; those beyond live load go when it ends.",
+            values.whole(most=1024),
+        ),
+    ] = None
+
+
 @command(app, "add", "twoshift schedule add nightly --cron '0 2 * * *' job.toml", SERVER_FIELDS)
+@with_settings(ScheduleOptions)
 def add_command(
     name: Annotated[str, typer.Argument(help="Name of the schedule.")],
     job: Annotated[
@@ -32,34 +78,10 @@ def add_command(
             help="Job file in the format of `twoshift run`; {date}, {time} and {run} are replaced for each run."
         ),
     ],
-    cron: Annotated[
-        str | None, text("Cron expression: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
-    ] = None,
-    after: Annotated[
-        str | None,
-        text("Run whenever this file appears or is replaced: a path or a place in a bucket.", metavar="LOCATION"),
-    ] = None,
-    every: Annotated[
-        str | None, text("With --after: interval between checks for the file.", metavar="DURATION", shown="30s")
-    ] = None,
-    tz: Annotated[str | None, text("Time zone of --cron, {date} and {time}.", shown="UTC")] = None,
-    missed: Annotated[
-        str | None,
-        choice("What to do about runs that were missed while the server was down.", ("skip", "once"), shown="skip"),
-    ] = None,
-    overlap: Annotated[
-        str | None,
-        choice("What to do if the previous run is still running.", ("skip", "queue", "cancel"), shown="skip"),
-    ] = None,
-    notify: Annotated[str | None, text("Names of the server's webhooks to call when a run ends: a,b.")] = None,
-    workers: Annotated[
-        int | None,
-        whole(
-            "Replicas that the server has while a run's job runs; those beyond live load go when it ends.", most=1024
-        ),
-    ] = None,
+    *,
     on: On = None,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Run a job by cron, or whenever a marker file appears.
 
@@ -70,14 +92,11 @@ def add_command(
     from twoshift.client.requests import absolute
 
     server = server_at(on)
-    told: dict[str, Any] = {} if workers is None else {"workers": workers}
-    if notify is not None:
-        told["notify"] = [each.strip() for each in notify.split(",") if each.strip()]
-    settings = read_settings(Path(job), told)
-    if after is not None and server.is_local:
-        after = absolute(after)
-    given = {"cron": cron, "after": after, "every": every, "tz": tz, "missed": missed, "overlap": overlap}
-    spec = {key: value for key, value in given.items() if value is not None}
+    spec = given_of(ScheduleOptions, given)
+    of_job = {name: spec.pop(name) for name in ("notify", "workers") if name in spec}
+    settings = read_settings(Path(job), of_job)
+    if "after" in spec and server.is_local:
+        spec["after"] = absolute(spec["after"])
     found = server.post("/v1/schedules", {"name": name, "job": job_data(server, settings), **spec})
     show(as_json, found, *_lines(found))
 

@@ -5,32 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from twoshift.cli.params import count, millis, option_of
+from twoshift.cli.params import option_of
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
-from twoshift.values import text
+from twoshift.values import count, millis, text
 
 if TYPE_CHECKING:
     from twoshift.policy.profile import Profile
     from twoshift.ports import Profiles
 
-__all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "StoredProfile", "chosen_curve"]
+__all__ = [
+    "CallItemMs", "CallOverheadMs", "CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "StoredProfile",
+    "TokensPerRow", "chosen_curve",
+]  # fmt: skip
 
-OverheadMs = Annotated[float | None, millis("Fixed cost of a call.", zero=True)]
-ItemMs = Annotated[float | None, millis("Cost that each item adds to a call.")]
+CallOverheadMs = Annotated[float | None, setting("Fixed cost of a call.", millis(zero=True))]
+CallItemMs = Annotated[float | None, setting("Cost that each item adds to a call.", millis())]
 StoredProfile = Annotated[
     str | None, setting("Stored profile to use, from `twoshift profile` or `plan fit --save`.", text("NAME"))
 ]
-ProfileName = Annotated[str | None, option_of(StoredProfile)]
-RowTokens = Annotated[
+TokensPerRow = Annotated[
     float | None,
-    count(
+    setting(
         "With --profile: tokens per row, if they differ from the measured rows; the longest row scales with them.",
-        least=1,
+        count(least=1),
     ),
 ]
+OverheadMs = Annotated[float | None, option_of(CallOverheadMs)]
+ItemMs = Annotated[float | None, option_of(CallItemMs)]
+ProfileName = Annotated[str | None, option_of(StoredProfile)]
+RowTokens = Annotated[float | None, option_of(TokensPerRow)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-from twoshift import values
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, count, option_of, share, size, text, whole
+from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.plan.app import app
-from twoshift.declare import setting
+from twoshift.cli.plan.settings import MemorySettings, RooflineSettings
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape, MemoryPlan, plan_memory
 from twoshift.policy.plan.roofline import DEVICES, Device, Roofline, call_work, plan_roofline
 from twoshift.units import format_bytes, format_duration
 
-__all__ = ["PRECISIONS", "DeviceName", "KnownDevice", "kv_shape", "memory_command", "model_shape", "roofline_command"]
-
-PRECISIONS = tuple(PRECISION_BYTES)
-_DEVICE_NAMES = tuple(d.name for d in DEVICES.values())
-
-KnownDevice = Annotated[
-    str | None, setting("Device name: takes memory and speed from its data sheet.", values.choice(_DEVICE_NAMES))
-]
-DeviceName = Annotated[str | None, option_of(KnownDevice)]
+__all__ = ["kv_shape", "memory_command", "model_shape", "roofline_command"]
 
 
 @command(
@@ -34,46 +25,37 @@ DeviceName = Annotated[str | None, option_of(KnownDevice)]
         --kv-heads 32 --head-dim 128 --tokens 2048 --device-memory 80GB
     """,
 )
-def memory_command(
-    params: Annotated[
-        float | None, count("Number of parameters of the model; for a mixture of experts, all of them.")
-    ] = None,
-    model: Annotated[str | None, text("Read the sizes from a language model: smollm or a model folder.")] = None,
-    precision: Annotated[str, choice("Precision of the weights.", PRECISIONS)] = "fp16",
-    layers: Annotated[
-        int | None, whole("Number of layers; with --kv-heads and --head-dim, the KV cache size is computed.")
-    ] = None,
-    kv_heads: Annotated[int | None, whole("Number of key-value heads.")] = None,
-    head_dim: Annotated[int | None, whole("Dimension of one attention head.")] = None,
-    tokens: Annotated[float, count("Tokens per sequence: prompt plus answer.", least=1, shown="2048")] = 2048,
-    kv_precision: Annotated[str, choice("Precision of the KV cache.", PRECISIONS)] = "fp16",
-    device: DeviceName = None,
-    device_memory: Annotated[float | None, size("Memory size of the device.")] = None,
-    devices: Annotated[int, whole("Number of devices that share the model (tensor parallelism).", most=64)] = 1,
-    utilisation: Annotated[float, share("Share of the device memory that may be used.", zero=False)] = 0.9,
-    as_json: JsonFlag = False,
-) -> None:
+@with_settings(MemorySettings)
+def memory_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Compute the size of the weights and the KV cache, and the largest batch that fits a device."""
-    if model is not None:
-        params, layers, kv_heads, head_dim = model_shape(model, params, layers, kv_heads, head_dim)
-    if params is None:
-        raise InvalidInput("params", params, "a value, or --model with a language model")
-    kv = kv_shape(layers, kv_heads, head_dim, kv_precision, devices)
-    if device_memory is None and device is not None:
-        device_memory = DEVICES[device.lower()].memory_bytes
-    all_memory = None if device_memory is None else devices * device_memory
-    made = plan_memory(params, PRECISION_BYTES[precision], kv, tokens, all_memory, utilisation)
+    settings = MemorySettings(**given_of(MemorySettings, given))
+    made, devices = _memory(settings), settings.devices
     on = "on the device" if devices == 1 else f"on {devices} devices"
     shown = [
         ["weights", format_bytes(made.weights_bytes)],
         ["KV cache per token", _bytes(made.kv_bytes_per_token)],
-        [f"KV cache per sequence of {tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
+        [f"KV cache per sequence of {settings.tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
         [f"usable {on}", _bytes(made.usable_bytes)],
         ["left for the KV cache", _bytes(made.free_bytes)],
         ["largest batch", pretty(made.largest_batch)],
     ]
     words = _memory_words(made)
     show(as_json, {**plain(made), "devices": devices, "words": words}, table(["<what", "how much"], shown), words)
+
+
+def _memory(settings: MemorySettings) -> MemoryPlan:
+    params, layers, heads, head_dim = settings.params, settings.layers, settings.kv_heads, settings.head_dim
+    if settings.model is not None:
+        params, layers, heads, head_dim = model_shape(settings.model, params, layers, heads, head_dim)
+    if params is None:
+        raise InvalidInput("params", params, "a value, or --model with a language model")
+    kv = kv_shape(layers, heads, head_dim, settings.kv_precision, settings.devices)
+    memory = settings.device_memory
+    if memory is None and settings.device is not None:
+        memory = DEVICES[settings.device.lower()].memory_bytes
+    all_memory = None if memory is None else settings.devices * memory
+    weight_bytes = PRECISION_BYTES[settings.precision]
+    return plan_memory(params, weight_bytes, kv, settings.tokens, all_memory, settings.utilisation)
 
 
 def model_shape(model: str, *given: float | None) -> tuple[float, int, int, int]:
@@ -124,25 +106,13 @@ def _memory_words(made: MemoryPlan) -> str:
     twoshift plan roofline --device H100 --params 7B --tokens 64
     """,
 )
-def roofline_command(
-    device: DeviceName = None,
-    tflops: Annotated[float | None, count("Instead of --device: peak TFLOP/s at this precision.")] = None,
-    bandwidth: Annotated[float | None, size("Instead of --device: memory bandwidth, such as 3.35TB/s.")] = None,
-    params: Annotated[float | None, count("Number of parameters that each token uses.")] = None,
-    tokens: Annotated[
-        float, count("Tokens per call: the number of rows when decoding, rows x length otherwise.", least=1, shown="1")
-    ] = 1,
-    kv_bytes: Annotated[float | None, size("Bytes of KV cache that the call reads.")] = None,
-    flops: Annotated[float | None, count("Instead of --params: FLOPs of the call.")] = None,
-    moved: Annotated[float | None, size("Instead of --params: bytes that the call reads and writes.")] = None,
-    precision: Annotated[str, choice("Precision of weights and arithmetic.", PRECISIONS)] = "bf16",
-    as_json: JsonFlag = False,
-) -> None:
+@with_settings(RooflineSettings)
+def roofline_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Find whether a call is memory-bound or compute-bound on a device (roofline)."""
-    chosen = _device(device, tflops, bandwidth)
-    weight_bytes = PRECISION_BYTES[precision]
-    work, moved_bytes = _work(params, tokens, kv_bytes, flops, moved, weight_bytes)
-    at_precision = "bf16" if device is None else precision  # a given --tflops is already at the precision
+    settings = RooflineSettings(**given_of(RooflineSettings, given))
+    precision, chosen = settings.precision, _device(settings)
+    work, moved_bytes = _work(settings)
+    at_precision = "bf16" if settings.device is None else precision  # a given --tflops is already at the precision
     made = plan_roofline(chosen, work, moved_bytes, at_precision)
     words = _roofline_words(made, chosen)
     row = [
@@ -158,7 +128,8 @@ def roofline_command(
     show(as_json, {**data, **plain(made), "words": words}, table(columns, [row]), words)
 
 
-def _device(name: str | None, tflops: float | None, bandwidth: float | None) -> Device:
+def _device(settings: RooflineSettings) -> Device:
+    name, tflops, bandwidth = settings.device, settings.tflops, settings.bandwidth
     if name is not None and tflops is None and bandwidth is None:
         return DEVICES[name.lower()]
     if name is None and tflops is not None and bandwidth is not None:
@@ -166,18 +137,13 @@ def _device(name: str | None, tflops: float | None, bandwidth: float | None) -> 
     raise InvalidInput("device", name, "either --device NAME, or both --tflops and --bandwidth")
 
 
-def _work(
-    params: float | None,
-    tokens: float,
-    kv_bytes: float | None,
-    flops: float | None,
-    moved: float | None,
-    weight_bytes: float,
-) -> tuple[float, float]:
+def _work(settings: RooflineSettings) -> tuple[float, float]:
+    """Arithmetic of the call, and bytes that it moves."""
+    params, flops, moved, kv_bytes = settings.params, settings.flops, settings.moved, settings.kv_bytes or 0.0
     if params is not None and flops is None and moved is None:
-        return call_work(params, weight_bytes, tokens, kv_bytes or 0.0)
+        return call_work(params, PRECISION_BYTES[settings.precision], settings.tokens, kv_bytes)
     if params is None and flops is not None and moved is not None:
-        return flops, moved + (kv_bytes or 0.0)
+        return flops, moved + kv_bytes
     raise InvalidInput("params", params, "either --params (and --tokens), or both --flops and --moved")
 
 

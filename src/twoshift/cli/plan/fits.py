@@ -74,8 +74,7 @@ def fit_command(
     if save is not None:
         # Nothing is held out of a stored curve: it uses all there is.
         whole_fit = fit if len(used) == len(measured) else _fit(measured, samples, None)
-        about = tuple(_printable(word) for word in (model, runtime, device, precision))
-        _save(Profile(save, whole_fit.cost, _now(), len(measured), _typical_row(measured), *about))
+        _save(save, whole_fit.cost, measured, (model, runtime, device, precision))
         both = "" if whole_fit is fit else f", fitted to all {len(measured)} samples: {_curve(whole_fit.cost, row)}"
         note(f"saved as profile {save}{both}")
     at = knee(fit.cost, SWEEP_BATCHES, row)
@@ -107,10 +106,11 @@ def _predict(cost: CallCost, rows: int, samples: Sequence[Sample], row: RowSize)
     return _Prediction(rows, predicted_s, statistics.median(s.seconds for s in held))
 
 
-def _save(profile: Profile) -> None:
+def _save(name: str, cost: CallCost, measured: Sequence[Sample], about: Sequence[str]) -> None:
     from twoshift.wiring.stored_profiles import profiles
 
-    profiles().put(profile)
+    words = tuple(_printable(word) for word in about)
+    profiles().put(Profile(name, cost, _now(), len(measured), _typical_row(measured), *words))
 
 
 def _printable(word: str) -> str:

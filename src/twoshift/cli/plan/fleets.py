@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, duration, millis, share, size, usd
+from twoshift.cli.params import JsonFlag, count, duration, given_of, millis, size, usd, with_settings
 from twoshift.cli.plan.app import app
-from twoshift.cli.plan.curves import ProfileName
 from twoshift.cli.plan.decoding import replica_rate
+from twoshift.cli.plan.settings import FleetSettings, ReplicasSettings
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.cold_start import ColdStart, plan_cold_start
 from twoshift.policy.plan.fleet import FleetAsk, FleetPlan, plan_fleet
-from twoshift.policy.plan.replicas import ReplicasAsk, plan_replicas
+from twoshift.policy.plan.replicas import ReplicasAsk, ReplicasPlan, plan_replicas
 from twoshift.units import format_duration
 
 __all__ = ["cold_start_command", "fleet_command", "replicas_command"]
@@ -31,25 +31,28 @@ _NO_HEADROOM = 0.9  # of the replicas' tokens per second
         --shard-seconds 60 --straggler-margin 0.1
     """,
 )
+@with_settings(FleetSettings)
 def fleet_command(
     items: Annotated[float, count("Number of items in the job.")],
     rate: Annotated[float, count("Items per second of one worker.")],
     window: Annotated[float, duration("Time until the job must be done, counted from its start.")],
     price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")],
-    spot_discount: Annotated[float, share("Spot discount, as a share of the price.", one=False)] = 0.0,
-    preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.0,
-    shard_seconds: Annotated[
-        float, duration("Processing time of one shard: a preemption loses at most this much work.", shown="60s")
-    ] = 60.0,
-    restart: Annotated[float, duration("Time until a lost worker is replaced.", zero=True, shown="60s")] = 60.0,
-    straggler_margin: Annotated[
-        float, share("Extra work for slow shards at the end, as a share of the job.", most=10.0)
-    ] = 0.1,
+    *,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Find the number of workers that finish a job within a window; compare with twice and half as many."""
+    settings = FleetSettings(**given_of(FleetSettings, given))
     ask = FleetAsk(
-        items, rate, window, price, spot_discount, preemptions_per_hour, shard_seconds, restart, straggler_margin
+        items,
+        rate,
+        window,
+        price,
+        settings.spot_discount,
+        settings.preemptions_per_hour,
+        settings.shard_seconds,
+        settings.restart,
+        settings.straggler_margin,
     )
     made = plan_fleet(ask)
     columns = ["<provision", "workers", "finish", "<makes window", "usd", "idle usd"]
@@ -98,36 +101,32 @@ def fleet_words(made: FleetPlan) -> str:
         --output-tokens 250 --tokens-per-s 2500 --peak-to-average 3
     """,
 )
+@with_settings(ReplicasSettings)
 def replicas_command(
     ttft_ms: Annotated[float, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")],
     tpot_ms: Annotated[float, millis("Objective: time per output token after the first.", "--tpot-ms", "--tpot")],
     output_tokens: Annotated[float, count("Tokens in a typical answer.", least=1)],
-    tokens_per_s: Annotated[
-        float | None,
-        count("Output tokens per second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second"),
-    ] = None,
-    profile: ProfileName = None,
-    concurrency: Annotated[float | None, count("Average number of concurrent requests.")] = None,
-    rate: Annotated[float | None, count("Average number of requests per second.")] = None,
-    peak_to_average: Annotated[float, count("Ratio of peak load to average load.", least=1)] = 1.0,
+    *,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Find the number of replicas of a language model at average and peak load. Set --rate or --concurrency."""
+    settings = ReplicasSettings(**given_of(ReplicasSettings, given))
+    concurrency, rate, peak = settings.concurrency, settings.rate, settings.peak_to_average
     if (concurrency is None) == (rate is None):
         raise InvalidInput("rate", rate, "either --rate or --concurrency, not both")
-    tokens_per_s = replica_rate(tokens_per_s, profile, tpot_ms / 1e3)
-    made = plan_replicas(
-        ReplicasAsk(ttft_ms / 1e3, tpot_ms / 1e3, output_tokens, tokens_per_s, concurrency, rate, peak_to_average)
-    )
+    tokens_per_s = replica_rate(settings.tokens_per_s, settings.profile, tpot_ms / 1e3)
+    ask = ReplicasAsk(ttft_ms / 1e3, tpot_ms / 1e3, output_tokens, tokens_per_s, concurrency, rate, peak)
+    made = plan_replicas(ask)
     rows = [
         ["average", pretty(made.rate), pretty(made.tokens_per_s), pretty(made.replicas_average)],
-        [
-            "peak",
-            pretty(made.rate * peak_to_average),
-            pretty(made.peak_tokens_per_s),
-            pretty(made.replicas_peak),
-        ],
+        ["peak", pretty(made.rate * peak), pretty(made.peak_tokens_per_s), pretty(made.replicas_peak)],
     ]
+    columns = ["<load", "requests/s", "tokens/s", "replicas"]
+    show(as_json, plain(made), table(columns, rows), _replicas_words(made, tokens_per_s))
+
+
+def _replicas_words(made: ReplicasPlan, tokens_per_s: float) -> str:
     words = (
         f"An answer takes {format_duration(made.end_to_end_s)} end to end (TTFT + output tokens x TPOT); "
         f"{pretty(made.concurrency)} requests are in progress on average; a replica serves "
@@ -142,7 +141,7 @@ def replicas_command(
             " The TPOT objective cannot be met: a single stream needs more tokens per second than one "
             "replica generates."
         )
-    show(as_json, plain(made), table(["<load", "requests/s", "tokens/s", "replicas"], rows), words)
+    return words
 
 
 @command(app, "cold-start", "twoshift plan cold-start --bytes 130GB --bandwidth 5GB/s --slo-ms 2000")

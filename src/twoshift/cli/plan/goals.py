@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, duration, millis, share, text, usd, whole
+from twoshift.cli.params import JsonFlag, count, given_of, usd, with_settings
 from twoshift.cli.plan.app import app
-from twoshift.cli.plan.curves import CurveSource, ItemMs, OverheadMs, ProfileName, RowTokens, chosen_curve
-from twoshift.cli.plan.devices import DeviceName
+from twoshift.cli.plan.curves import CurveSource, chosen_curve
+from twoshift.cli.plan.settings import GoalSettings
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.goal import GoalAsk, GoalPlan, estimated_curve, plan_goal
 from twoshift.policy.plan.roofline import DEVICES
@@ -32,33 +32,21 @@ _TOKENS = 128.0
         --p99-ms 80 --device L4 --price 0.80 --model minilm
     """,
 )
+@with_settings(GoalSettings)
 def goal_command(
     items: Annotated[float, count("Number of rows to score.")],
     price: Annotated[float, usd("Price of one device in dollars per hour.")],
-    by: Annotated[
-        str | None, text("When they must be done: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00.")
-    ] = None,
-    window: Annotated[float | None, duration("Time until they must be done, instead of --by.")] = None,
-    live_rate: Annotated[float, count("Live requests per second beside them, one row each.", zero=True)] = 0.0,
-    p99_ms: Annotated[float, millis("Objective for the p99 latency of live requests.")] = 100.0,
-    model: Annotated[
-        str | None, text("Encoder to estimate from the data sheet of --device: minilm, bge-base and others.")
-    ] = None,
-    device: DeviceName = None,
-    profile: ProfileName = None,
-    overhead_ms: OverheadMs = None,
-    item_ms: ItemMs = None,
-    row_tokens: RowTokens = None,
-    headroom: Annotated[float, share("Share of a device that live requests leave free, for peaks.", one=False)] = 0.3,
-    spares: Annotated[
-        int, whole("Number of devices that may fail without a missed objective.", least=0, most=1000)
-    ] = 1,
+    *,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Find the devices that score rows by a time beside live requests: one fleet for both against two fleets."""
-    window_s = _window_s(by, window)
-    source, is_measured = _curve(model, device, profile, overhead_ms, item_ms, row_tokens)
-    ask = GoalAsk(items, window_s, live_rate, p99_ms / 1e3, price, headroom, spares=spares)
+    settings = GoalSettings(**given_of(GoalSettings, given))
+    window_s = _window_s(settings.by, settings.window)
+    source, is_measured = _curve(settings)
+    ask = GoalAsk(
+        items, window_s, settings.live_rate, settings.p99_ms / 1e3, price, settings.headroom, spares=settings.spares
+    )
     made = plan_goal(ask, source.cost, source.row)
     rows = [
         [
@@ -107,11 +95,10 @@ def _next(found: re.Match[str], now: datetime.datetime) -> datetime.datetime:
     return then if day == "today" or then > now else then + datetime.timedelta(days=1)
 
 
-def _curve(
-    model: str | None, device: str | None, profile: str | None,
-    overhead_ms: float | None, item_ms: float | None, row_tokens: float | None,
-) -> tuple[CurveSource, bool]:  # fmt: skip
+def _curve(settings: GoalSettings) -> tuple[CurveSource, bool]:
     """A curve, and whether it was measured."""
+    model, device, profile = settings.model, settings.device, settings.profile
+    overhead_ms, item_ms, row_tokens = settings.overhead_ms, settings.item_ms, settings.row_tokens
     if model is None:
         return chosen_curve(overhead_ms, item_ms, profile, row_tokens), profile is not None
     if profile is not None or overhead_ms is not None or item_ms is not None:

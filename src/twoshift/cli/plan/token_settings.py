@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from twoshift.cli.plan.curves import StoredProfile
-from twoshift.cli.plan.devices import PRECISIONS, KnownDevice
+from twoshift.cli.plan.settings import PRECISIONS, KnownDevice
 from twoshift.declare import setting
 from twoshift.policy.plan.generation import Conversation
 from twoshift.policy.plan.tokens import QUANTISATION_SPEEDUP
