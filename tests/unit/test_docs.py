@@ -63,7 +63,7 @@ def examples(page: str) -> list[str]:
     [
         line
         for line in (*examples("README.md"), *examples("examples/README.md"))
-        if not line.startswith("twoshift serve")  # which does not end by itself: tests/e2e/test_serve.py runs it
+        if not line.startswith(("twoshift serve", "twoshift stream"))  # which do not end: tests/e2e runs them
         and " --on " not in line  # which needs it: tests/e2e/test_jobs_on.py
     ],
 )

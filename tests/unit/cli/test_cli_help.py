@@ -28,6 +28,7 @@ NOT_ALONE = {
     "twoshift verify",
     "twoshift deploy",
     "twoshift serve",
+    "twoshift stream",
     "twoshift usage",
     "twoshift models remove",
     "twoshift models rollback",
@@ -81,7 +82,7 @@ def skip_without_weights(example: str) -> None:
 
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.slow
-# Three read what another wrote, one serves until it is told to stop, some ask a server, two cannot be done twice: they
+# Three read what another wrote, two run until they are told to stop, some ask a server, two cannot be done twice: they
 # have tests of their own
 @pytest.mark.parametrize(
     "name",

@@ -51,7 +51,9 @@ ASKED = JobSettings(
 OF_TEXTS = JobSettings(
     inputs=("a",), output="out", model="m", text="q", pair="d", prompt_name="query", too_long="error", empty="skip"
 )
-OF_ROWS = JobSettings(inputs=("a",), output="out", model="m", columns=("x", "y"), file_size=2.5e8, compression="zstd:9")
+OF_ROWS = JobSettings(
+    inputs=("a",), output="out", model="m", columns=("x", "y"), workers=3, file_size=2.5e8, compression="zstd:9"
+)
 
 
 def shown(settings: JobSettings) -> list[str]:
