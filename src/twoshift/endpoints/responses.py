@@ -103,7 +103,7 @@ def _add(turns: list[Message], item: InputItem, at: str) -> None:
         case InputItem(type=None | "message", role=str(role), content=content) if content is not None:
             turns.append(Message(role, joined(content)))
         case _:
-            raise InvalidInput(at, item.type or "message", "all that an item of its type has: see /openapi.json")
+            raise InvalidInput(at, item.type or "message", "an item with all fields that its type requires: see /openapi.json")
 
 
 def _tools(asked: ResponseRequest) -> ToolUse | None:

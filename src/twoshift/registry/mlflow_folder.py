@@ -73,7 +73,7 @@ def _flavours(folder: Path) -> dict[str, Any]:
         raise Broken(f"{path}: expected YAML ({str(error).partition(chr(10))[0]})") from error
     flavours = found.get("flavors") if isinstance(found, dict) else None
     if not isinstance(flavours, dict):
-        raise Broken(f"{path}: expected `flavors`, a table with one entry for each")
+        raise Broken(f"{path}: expected `flavors`, a mapping from the name of each flavor to its settings")
     return {str(name): each if isinstance(each, dict) else {} for name, each in flavours.items()}
 
 
