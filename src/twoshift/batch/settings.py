@@ -180,7 +180,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 COLUMN)] = None
     file_size: Annotated[
         float | None, SHARDS,
-        setting("Size of a part, about: 256MB. Replaces --shard-seconds.", size(),
+        setting("Approximate size of a part: 256MB. Replaces --shard-seconds.", size(),
                 shown="about 30 s of work")] = None
     compression: Annotated[
         str, SHARDS,

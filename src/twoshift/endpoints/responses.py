@@ -103,7 +103,8 @@ def _add(turns: list[Message], item: InputItem, at: str) -> None:
         case InputItem(type=None | "message", role=str(role), content=content) if content is not None:
             turns.append(Message(role, joined(content)))
         case _:
-            raise InvalidInput(at, item.type or "message", "an item with all fields that its type requires: see /openapi.json")
+            accepted = "an item with all fields that its type requires: see /openapi.json"
+            raise InvalidInput(at, item.type or "message", accepted)
 
 
 def _tools(asked: ResponseRequest) -> ToolUse | None:

@@ -253,7 +253,8 @@ def _check_archive(path: Path) -> None:
     if damaged is not None:
         raise Broken(f"{path}: expected a complete skops archive; {damaged} in it is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
-        raise Broken(f"{path}: {path.stat().st_size:,} bytes, which unpack to {swollen:,} bytes; expected the archive of an estimator")
+        size = f"{path.stat().st_size:,} bytes, which unpack to {swollen:,} bytes"
+        raise Broken(f"{path}: {size}; expected the archive of an estimator")
 
 
 def _untrusted_hint(types: list[str]) -> str:

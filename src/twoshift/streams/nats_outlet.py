@@ -14,8 +14,8 @@ _ID, _LAST = "Nats-Msg-Id", "Twoshift-Last"  # which row it is; that it is the l
 class NatsOutlet:
     """An Outlet. The last message of the subject tells how far it is, however long ago that was.
 
-    A message is sent when the one before it is acknowledged, so that there is never a gap; the broker drops one whose id
-    it has seen, where it was the acknowledgement that was lost.
+    A message is sent when the one before it is acknowledged, so that there is never a gap; the broker drops one whose
+    id it has seen, where it was the acknowledgement that was lost.
     """
 
     def __init__(self, place: NatsPlace) -> None:

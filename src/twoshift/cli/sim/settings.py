@@ -215,7 +215,9 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     bound: Annotated[float, setting("Share of rows that may be answered differently.", share(one=False))] = 0.02
     slo_ms: Annotated[float | None, setting(_SLO, millis(), shown="none")] = None
-    ladder: Annotated[str, setting("Shares of live requests, one after the other.", text("LIST"))] = "1%,5%,25%,100%"
+    ladder: Annotated[str, setting("Shares of live requests that the candidate gets, step by step.", text("LIST"))] = (
+        "1%,5%,25%,100%"
+    )
     alpha: Annotated[
         float, setting("Chance that a candidate as good as the stable version is rolled back.", share())
     ] = 0.01
