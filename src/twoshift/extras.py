@@ -39,6 +39,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "faiss": {"faiss": "faiss-cpu", "pyarrow": "pyarrow"},
     "index": {"pyarrow": "pyarrow", "usearch": "usearch<2.24"},
     "jobs": {"pyarrow": "pyarrow"},
+    "kafka": {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow"},
     "lance": {"lance": "pylance", "pyarrow": "pyarrow"},
     "lightgbm": {"lightgbm": "lightgbm"},
     "qdrant": {"pyarrow": "pyarrow", "qdrant_client": "qdrant-client"},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from mock_kafka import MockKafka
 from real_nats import RealNats
 from streaming import Streaming
 
@@ -43,6 +44,19 @@ class NatsPlace:
         self._broker.put(self._subject, payloads)
 
 
+class KafkaPlace:
+    def __init__(self, cluster: MockKafka, topic: str) -> None:
+        self.url, self._cluster, self._topic = cluster.url(topic), cluster, topic
+
+    def put(self, payloads: list[bytes]) -> None:
+        self._cluster.put(self._topic, payloads)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> MockKafka:
+    return MockKafka()
+
+
 @pytest.fixture(scope="module")
 def nats_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNats]:
     broker = RealNats(tmp_path_factory.mktemp("nats"))
@@ -50,11 +64,14 @@ def nats_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNats]:
     broker.kill()
 
 
-@pytest.fixture(params=["folder", "nats"])
+@pytest.fixture(params=["folder", "kafka", "nats"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "folder":
         return FolderPlace(tmp_path / "rows")
-    return NatsPlace(request.getfixturevalue("nats_broker"), f"s{abs(hash(str(tmp_path)))}")
+    name = f"s{abs(hash(str(tmp_path)))}"
+    if request.param == "kafka":
+        return KafkaPlace(request.getfixturevalue("kafka"), name)
+    return NatsPlace(request.getfixturevalue("nats_broker"), name)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ _ID, _LAST = "Nats-Msg-Id", "Twoshift-Last"  # which row it is; that it is the l
 class NatsOutlet:
     """An Outlet. The last message of the subject tells how far it is, however long ago that was.
 
-    A message is sent when the one before it is acknowledged, so that there is never a gap; the broker drops one whose
+    A message is sent when the one before it is acknowledged, so that there is never a gap. The broker drops one whose
     id it has seen, where it was the acknowledgement that was lost.
     """
 

@@ -96,12 +96,19 @@ class Sending:
         if self._failure is not None:
             raise self._failure
 
-    def finish(self) -> None:
-        """Wait until all is sent; raises what it has failed with."""
+    def finish(self, most_s: float | None) -> None:
+        """Wait until all is sent; raises what it has failed with. What is left is sent by the next run."""
         with self._changed:
-            self._changed.wait_for(lambda: self._sent >= self._committed or self._failure or self._stop.is_set())
+            self._changed.wait_for(
+                lambda: self._sent >= self._committed or self._failure or self._stop.is_set(), most_s
+            )
         if self._failure is not None:
             raise self._failure
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the place has answered."""
+        return self._thread.is_alive()
 
     def stop(self) -> None:
         """Give up what is not sent: the next run sends it."""

@@ -43,7 +43,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # fmt: off
     source: Annotated[
         str,
-        setting("Source: a folder, a pattern or a bucket prefix that keeps growing, or nats://host:4222/SUBJECT.",
+        setting("Source: a folder, a pattern or a bucket prefix that keeps growing, nats://host:4222/SUBJECT, "
+                "kafka://host:9092/TOPIC.",
                 None, "SOURCE")]
     fresh: Annotated[
         float,

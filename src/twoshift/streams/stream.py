@@ -72,7 +72,7 @@ class Stream:
         self._counts = StreamCounts(settings.fresh, job.price_usd_per_hour)
         self._policy = FreshnessPolicy(settings.fresh)
         self._rate, self._cost = ArrivalRate(_RATE_OVER_S), WindowCostLearner(WindowCost(_FIXED_S, 1e-3))
-        self._stop, self._stop_now = threading.Event(), False
+        self._stop, self._stop_now, self._stop_at_s = threading.Event(), False, math.inf
         self._attempts, self._failing_since_s = 0, 0.0  # of a source that does not answer
         self._retry_s = 0.0
         self._behind: float | None = None
@@ -89,10 +89,11 @@ class Stream:
     def stop(self, now: bool = False) -> None:
         """Commit what is in work, or give it up; for signal handlers and other threads."""
         self._stop_now = self._stop_now or now
+        self._stop_at_s = min(self._stop_at_s, time.monotonic() + self._job.grace_seconds)
         self._stop.set()
         if now and self._scorer is not None:
             self._scorer.give_up()
-        if now and self._sending is not None:
+        if self._sending is not None and (now or not self._sending.is_begun):
             self._sending.stop()
 
     def run(self, report: Report, loaded: Callable[[], None] = lambda: None) -> StreamSnapshot:
@@ -133,7 +134,7 @@ class Stream:
             arrived = self._take(_MOST_UNUSABLE, _POLL_S, self._room)
             report(self._counts.snapshot)
             if arrived is None:
-                if self._settings.once and not self._attempts:
+                if self._settings.once and not self._attempts and self._behind is None:
                     return None
                 continue
             self._window.add(arrived, time.monotonic())
@@ -166,12 +167,13 @@ class Stream:
             while not self._is_over():
                 self._step(self._scorer)
                 report(self._counts.snapshot)
-            while self._scorer.in_work and not self._stop_now:
+            while self._scorer.in_work and not self._stop_now and time.monotonic() < self._stop_at_s:
                 self._reap(self._scorer, _POLL_S)
                 report(self._counts.snapshot)
             self._loading.finish(range(self._committed_windows), lambda _: None)
             if self._sending is not None:
-                self._sending.finish()
+                left_s = self._stop_at_s - time.monotonic()
+                self._sending.finish(None if math.isinf(left_s) else max(0.0, left_s))
         except Stopped:
             _log.warning("windows in work were given up; the same command scores them again")
         finally:

@@ -7,6 +7,7 @@ import msgspec
 from twoshift.batch.settings import JobSettings
 from twoshift.runtime.devices import usable_threads
 from twoshift.streams.folder_source import FolderSource
+from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
 from twoshift.streams.nats_connection import NatsPlace
 from twoshift.streams.nats_outlet import NatsOutlet
 from twoshift.streams.nats_source import NatsSource
@@ -36,4 +37,6 @@ def _outlet(settings: StreamSettings) -> Outlet | None:
 def _source(settings: StreamSettings, job: JobSettings) -> StreamSource:
     if settings.source.startswith(("nats://", "tls://")):
         return NatsSource(NatsPlace.parse(settings.source))
+    if settings.source.startswith("kafka://"):
+        return KafkaSource(KafkaPlace.parse(settings.source))
     return FolderSource(settings.source, blobs_for, job.output, job.input_format, settings.settle)

@@ -1,0 +1,28 @@
+"""A Kafka cluster of the tests' own: the one that librdkafka has for its tests, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+__all__ = ["MockKafka"]
+
+
+class MockKafka:
+    """Lives as long as its producer."""
+
+    def __init__(self) -> None:
+        kafka = pytest.importorskip("confluent_kafka")
+        quiet = {"log_level": 0, "error_cb": lambda _: None}
+        self._producer: Any = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", **quiet})
+        brokers = self._producer.list_topics(timeout=30).brokers.values()
+        self._servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
+
+    def url(self, topic: str) -> str:
+        return f"kafka://{self._servers}/{topic}"
+
+    def put(self, topic: str, payloads: list[bytes], partition: int = 0) -> None:
+        for payload in payloads:
+            self._producer.produce(topic, payload, partition=partition)
+        assert self._producer.flush(30) == 0
