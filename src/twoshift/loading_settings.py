@@ -68,7 +68,7 @@ TensorParallel = Annotated[int, setting("Language model: number of GPUs that sha
 BatchInvariant = Annotated[
     bool,
     setting(
-        "Language model: use vLLM's batch-invariant mode, in which a batch does not change an answer.",
+        "Language model: use vLLM's batch-invariant mode, in which a batch changes fewer answers.",
         FLAG,
         "--batch-invariant",
         more="Slower, and only on a GPU. See [parity](llms.md#parity).",

@@ -402,8 +402,8 @@ def parity_words(parity: ParityReport) -> Iterator[str]:
     if parity.tokens and parity.unequal:
         yield (
             "Answers differ where the arithmetic of a step depends on the batch that a sequence is in, and where they "
-            "are sampled: one other token changes all that follow. --batch-invariant makes greedy answers equal on a "
-            "GPU."
+            "are sampled: one other token changes all that follow. On a GPU --batch-invariant makes more greedy "
+            "answers equal, but not all."
         )
 
 
