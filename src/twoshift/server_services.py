@@ -210,6 +210,10 @@ def _fleets(models: Deployments, settings: ServeSettings) -> Callable[[str], Liv
         known = models.all.get(name)
         return f"{name} is not deployed on this server" if known is None else known.why_not
 
+    def slo_s(name: str) -> float | None:
+        found = models.get(name)
+        return None if found is None or is_language_model(found.backend) else found.derived.slo_s
+
     def fleet_of(name: str) -> LiveFleet:
         version, known = None, models.known(name)
         if known is None:
@@ -226,6 +230,7 @@ def _fleets(models: Deployments, settings: ServeSettings) -> Callable[[str], Liv
             partial(why_away, name),
             name,
             None if asked == name else asked,
+            partial(slo_s, name),
             settings.models[name].job_replicas(settings.engine),
             version,
         )

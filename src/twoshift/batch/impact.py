@@ -51,6 +51,7 @@ class LiveImpact(msgspec.Struct, frozen=True):
 
     beside: Percentiles | None
     alone: Percentiles | None
+    slo_s: float | None = None  # the objective that they had
 
     @property
     def slowdown(self) -> float | None:
@@ -65,7 +66,8 @@ class LiveImpact(msgspec.Struct, frozen=True):
         found = [run for run in runs if run is not None]
         if not found:
             return None
-        return cls(Percentiles.over(run.beside for run in found), Percentiles.over(run.alone for run in found))
+        beside, alone = Percentiles.over(run.beside for run in found), Percentiles.over(run.alone for run in found)
+        return cls(beside, alone, found[-1].slo_s)
 
 
 def _place(share: float, count: int) -> int:

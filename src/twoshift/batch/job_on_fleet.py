@@ -151,7 +151,7 @@ class JobOnFleet:
 
     def impact(self) -> LiveImpact:
         """What live requests took with and without it."""
-        return LiveImpact(Percentiles.of(self._beside), Percentiles.of(self._alone))
+        return LiveImpact(Percentiles.of(self._beside), Percentiles.of(self._alone), self._fleet.slo_s())
 
     def _held_by(self, now_s: float) -> str:
         """What keeps it from running now; empty where nothing does."""

@@ -127,6 +127,7 @@ class LiveFleet:
     why_away: Callable[[], str] = str  # why the model takes no rows now: it loads, or was unloaded; empty where it does
     model: str = ""  # whose they are, by its own name
     adapter: str | None = None  # where it was asked for by the name of one
+    slo_s: Callable[[], float | None] = lambda: None  # of whole live requests; None: there is none
     most_workers: int = 1  # replicas that a job may ask for
     version: str | None = None  # NAME:3 of a registered model, where it was asked for by its version or an alias
 

@@ -268,14 +268,20 @@ def _cards(summary: Summary) -> list[report.Card]:
             report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} per million rows")
         )
     if summary.live is not None and (beside := summary.live.beside) is not None:
-        alone = summary.live.alone
-        for name, now_s, then_s in (
-            ("p50", beside.p50_s, alone and alone.p50_s),
-            ("p99", beside.p99_s, alone and alone.p99_s),
-        ):
-            note = "beside the job" if then_s is None else f"{1e3 * then_s:.3g} ms without the job"
-            cards.append(report.Card(f"live {name}", f"{1e3 * now_s:.3g} ms", note))
+        cards += _live_cards(beside, summary.live.alone, summary.live.slo_s)
     return cards
+
+
+def _live_cards(beside: Percentiles, alone: Percentiles | None, slo_s: float | None) -> Iterator[report.Card]:
+    """What live requests took beside the job, against their objective."""
+    for name, now_s, then_s in (
+        ("p50", beside.p50_s, alone and alone.p50_s),
+        ("p99", beside.p99_s, alone and alone.p99_s),
+    ):
+        then = "beside the job" if then_s is None else f"{1e3 * then_s:.3g} ms without the job"
+        goal = "" if slo_s is None else f"objective {1e3 * slo_s:.3g} ms; "
+        state = "plain" if slo_s is None else "good" if now_s <= slo_s else "bad"
+        yield report.Card(f"live {name}", f"{1e3 * now_s:.3g} ms", f"{goal}{then}", state)
 
 
 def _words(summary: Summary) -> list[str]:
@@ -306,7 +312,8 @@ def _words(summary: Summary) -> list[str]:
         f"{counted(len(summary.deaths), 'worker')} died, "
         f"{counted(summary.failed_calls, 'call')} split and retried, "
         f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
-        f"{summary.device_s + summary.wasted_s:,.1f} device seconds were spent on work that was lost or done twice."
+        f"{summary.device_s + summary.wasted_s:,.1f} device seconds are in no part: measuring, checks, and work that "
+        "was lost or done twice."
     )
     words += _run_words(summary)
     return words

@@ -8,6 +8,7 @@ from test_coordinator import FakePool, done, plan_of
 from test_coordinator import run as run_job
 from test_summary import part, plan, run
 
+from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.messages import WorkerHeartbeat
 from twoshift.batch.part_stats import FailedRow
 from twoshift.batch.pool import Died
@@ -54,6 +55,14 @@ def test_a_page_names_failed_rows_lost_time_and_what_was_expected() -> None:
         "the first rows: 1.0 s",
     ):
         assert words in page, words
+
+
+def test_live_latency_beside_the_job_is_held_against_the_objective() -> None:
+    live = LiveImpact(Percentiles.of([0.02] * 98 + [0.2] * 2), Percentiles.of([0.01]), 0.1)
+    beside = msgspec.structs.replace(run(), live=live)
+    page = summary_page(Summary.of(plan(1), [part(0)], [beside], None), [part(0)])
+    assert page.count("objective 100 ms; 10 ms without the job") == 2
+    assert "200 ms" in page
 
 
 def test_the_rows_that_are_named_are_few() -> None:
