@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from twoshift.batch.setting_values import COLUMN, TABLE
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, declared, setting, settings_of
@@ -15,7 +16,7 @@ from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.values import FLAG, duration, size, text, whole
 
-__all__ = ["StreamJobSettings", "StreamSettings", "make_stream", "read_stream"]
+__all__ = ["POSTGRES", "StreamJobSettings", "StreamSettings", "make_stream", "read_stream"]
 
 _OF_JOBS = (
     "output", "model", "text", "pair", "prompt_name", "prompt", "system", "max_tokens", "temperature", "top_p", "seed",
@@ -24,6 +25,9 @@ _OF_JOBS = (
     "precision", "threads", "trust_pickle", "adapter", "tensor_parallel", "batch_invariant", "registry",
     "load_seconds",
 )  # fmt: skip
+
+
+POSTGRES = ("postgresql://", "postgres://")
 
 
 def _fields() -> list[tuple[str, Any, Any]]:
@@ -44,8 +48,12 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     source: Annotated[
         str,
         setting("Source: a folder, a pattern or a bucket prefix that keeps growing, nats://host:4222/SUBJECT, "
-                "kafka://host:9092/TOPIC.",
+                "kafka://host:9092/TOPIC, postgresql://user@host/db with --table and --cursor.",
                 None, "SOURCE")]
+    table: Annotated[str | None, setting("Of a PostgreSQL source: the table whose rows are read.", TABLE)] = None
+    cursor: Annotated[
+        str | None,
+        setting("Of a PostgreSQL source: a unique column of whole numbers that grows with each row.", COLUMN)] = None
     fresh: Annotated[
         float,
         setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
@@ -57,7 +65,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     once: Annotated[bool, setting("Stop when everything that waits is committed.", FLAG)] = False
     settle: Annotated[
         float,
-        setting("Read a local file once it has not changed for this time.", duration(zero=True), shown="2s")] = 2.0
+        setting("Read a local file once it has not changed for this time; a row of PostgreSQL this time after it is "
+                "seen.", duration(zero=True), shown="2s")] = 2.0
     buffer: Annotated[
         float, setting("Memory for rows that are not committed, about.", size(), shown="96MB")] = 96e6
     compact: Annotated[
@@ -72,6 +81,13 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         check(self)
         if not self.source.strip() or "\0" in self.source:
             raise InvalidInput("source", self.source, "a folder, a pattern or a bucket prefix")
+        is_database = self.source.startswith(POSTGRES)
+        for name in ("table", "cursor"):
+            value = getattr(self, name)
+            if is_database and value is None:
+                raise InvalidInput(name, None, "a value: the source is a database")
+            if not is_database and value is not None:
+                raise InvalidInput(name, value, "no value: the source is not postgresql://")
         if self.compact == 1:
             raise InvalidInput("compact", self.compact, "0, or at least 2 parts to merge")
 

@@ -12,7 +12,8 @@ from twoshift.streams.nats_connection import NatsPlace
 from twoshift.streams.nats_outlet import NatsOutlet
 from twoshift.streams.nats_source import NatsSource
 from twoshift.streams.outlet import Outlet
-from twoshift.streams.settings import StreamSettings
+from twoshift.streams.postgres_source import PostgresSource
+from twoshift.streams.settings import POSTGRES, StreamSettings
 from twoshift.streams.source import StreamSource
 from twoshift.streams.stream import Stream, StreamParts
 from twoshift.wiring.blob_stores import blobs_for
@@ -39,4 +40,7 @@ def _source(settings: StreamSettings, job: JobSettings) -> StreamSource:
         return NatsSource(NatsPlace.parse(settings.source))
     if settings.source.startswith("kafka://"):
         return KafkaSource(KafkaPlace.parse(settings.source))
+    if settings.source.startswith(POSTGRES):
+        table, cursor = settings.table or "", settings.cursor or ""
+        return PostgresSource(settings.source, table, cursor, settings.settle)
     return FolderSource(settings.source, blobs_for, job.output, job.input_format, settings.settle)
