@@ -16,7 +16,7 @@ import msgspec
 from twoshift.errors import Broken, NotFound
 from twoshift.ports import Blobs
 
-__all__ = ["add_pointer", "current_pointer", "delete_replaced", "pointers_newest_first"]
+__all__ = ["add_pointer", "current_pointer", "delete_replaced", "pointers_newest_first", "read_manifest"]
 
 _POINTER = re.compile(r"current-(\d{6,})\.json")
 _KEPT = 2  # generations whose files stay: the current one, and the one that somebody may be reading still
@@ -28,6 +28,28 @@ class _Names(Protocol):
 
 
 _P = TypeVar("_P", bound=_Names)
+
+
+class _Manifest(Protocol):
+    @property
+    def format(self) -> int: ...
+
+
+_M = TypeVar("_M", bound=_Manifest)
+
+
+def read_manifest(blobs: Blobs, location: str, kind: type[_M], known_format: int) -> _M | None:
+    """What commits a generation; None where it is not committed. Raises Broken where it cannot be read."""
+    data = blobs.read(location)
+    if data is None:
+        return None
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise Broken(f"{location} is damaged ({error})") from error
+    if found.format != known_format:
+        raise Broken(f"{location} was written by another version of Twoshift (format {found.format})")
+    return found
 
 
 def current_pointer(blobs: Blobs, folder: str, kind: type[_P]) -> _P | None:

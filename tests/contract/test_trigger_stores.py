@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,14 +20,6 @@ from twoshift.trigger_ports import Delivery, Notice, ScheduledRun, ScheduleRecor
 from twoshift.types import DeliveryState, JobState, RunState
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    is_file = request.param == "sqlite"
-    made = Database(f"sqlite:///{tmp_path}/state.db" if is_file else request.getfixturevalue("postgres").url())
-    yield made
-    made.close()
 
 
 def schedule(name: str, owner: str = "") -> ScheduleRecord:

@@ -13,35 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from programs import command
 from servers import Got, Server, until
+from user_models import WORDS
 
 pytestmark = pytest.mark.slow
-MODEL = '''
-import zlib
-
-import numpy as np
-
-
-class Words:
-    """Texts to the words that they have."""
-
-    outputs = ("embedding",)
-    example = "a word"
-
-    def load(self):
-        pass
-
-    def prepare(self, rows):
-        made = np.zeros((len(rows), 16), np.float32)
-        for place, row in enumerate(rows):
-            if row == "bad":
-                raise ValueError("bad")
-            for word in row.split():
-                made[place, zlib.crc32(word.encode()) % 16] += 1
-        return {"words": made}
-
-    def predict(self, batch):
-        return {"embedding": batch["words"]}
-'''
 DOCS = {"fox": "a red fox", "road": "an old road", "bad": "bad", "house": "a stone house"}
 
 
@@ -64,7 +38,7 @@ def nightly(place: Path, source: str, out: str, *more: str) -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("httptools")
     made = tmp_path_factory.mktemp("hybrid")
-    (made / "words.py").write_text(MODEL)
+    (made / "words.py").write_text(WORDS)
     (made / "docs").mkdir()
     pq.write_table(table([*DOCS.items(), ("fox", "a blue fox")]), made / "docs" / "monday.parquet")
     nightly(made, "docs", "monday", "--answer-key", "id", "--answer-table", f"{made}/answers")

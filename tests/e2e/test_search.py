@@ -13,35 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from programs import command
 from servers import Got, Server, until
+from user_models import WORDS
 
 pytestmark = pytest.mark.slow
-MODEL = '''
-import zlib
-
-import numpy as np
-
-
-class Words:
-    """Texts to the words that they have."""
-
-    outputs = ("embedding",)
-    example = "a word"
-
-    def load(self):
-        pass
-
-    def prepare(self, rows):
-        made = np.zeros((len(rows), 64), np.float32)
-        for place, row in enumerate(rows):
-            if row == "bad":
-                raise ValueError("bad")
-            for word in row.split():
-                made[place, zlib.crc32(word.encode()) % 64] += 1
-        return {"words": made}
-
-    def predict(self, batch):
-        return {"embedding": batch["words"]}
-
+MODEL = (
+    WORDS
+    + """
 
 class Waves:
     outputs = ("embedding",)
@@ -62,7 +39,8 @@ class Label:
 
     def predict(self, batch):
         return {"score": np.ones(len(batch["x"]))}
-'''
+"""
+)
 TEXTS = ["a red fox", "an old road", "a stone house", "bad", "a red fox", "rivers run by"]
 KEY = "tk-test"
 

@@ -22,8 +22,8 @@ from twoshift.answers.keys import KeyKind
 from twoshift.answers.layout import ColumnLayout
 from twoshift.answers.writing import SUPERSEDED, TableWriter
 from twoshift.decodable import decodable
-from twoshift.errors import Broken, TryLater
-from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first
+from twoshift.errors import TryLater
+from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first, read_manifest
 from twoshift.ports import Blobs
 
 __all__ = [
@@ -95,16 +95,7 @@ def file_location(place: str, name: str, file: str) -> str:
 
 def read_generation(blobs: Blobs, place: str, name: str) -> Generation | None:
     """One that is committed; raises Broken where it cannot be read."""
-    data = blobs.read(location := file_location(place, name, "table.json"))
-    if data is None:
-        return None
-    try:
-        found = msgspec.json.decode(data, type=Generation)
-    except msgspec.DecodeError as error:
-        raise Broken(f"{location} is damaged ({error})") from error
-    if found.format != _FORMAT:
-        raise Broken(f"{location} was written by another version of Twoshift (format {found.format})")
-    return found
+    return read_manifest(blobs, file_location(place, name, "table.json"), Generation, _FORMAT)
 
 
 def current(blobs: Blobs, place: str) -> Pointer | None:

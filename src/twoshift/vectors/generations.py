@@ -10,8 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from twoshift.decodable import decodable
-from twoshift.errors import Broken
-from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first
+from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first, read_manifest
 from twoshift.ports import Blobs
 
 __all__ = [
@@ -88,16 +87,7 @@ def files_location(index: str, name: str, file: str) -> str:
 
 def read_generation(blobs: Blobs, index: str, name: str) -> Generation | None:
     """One that is committed; raises Broken where it cannot be read."""
-    data = blobs.read(location := manifest_location(index, name))
-    if data is None:
-        return None
-    try:
-        found = msgspec.json.decode(data, type=Generation)
-    except msgspec.DecodeError as error:
-        raise Broken(f"{location} is damaged ({error})") from error
-    if found.format != _FORMAT:
-        raise Broken(f"{location} was written by another version of Twoshift (format {found.format})")
-    return found
+    return read_manifest(blobs, manifest_location(index, name), Generation, _FORMAT)
 
 
 def current(blobs: Blobs, index: str) -> Pointer | None:
