@@ -268,19 +268,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if self.kind is JobKindName.REQUESTS:
             self._check_requests()
         check(self)
-        _require(
-            self.pair is None or self.text is not None,
-            "pair",
-            self.pair,
-            "--text as well, with the column of the first text",
-        )
-        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
-        _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
-        for name, usual in (("too_long", "cut"), ("empty", None)):
-            value = getattr(self, name)
-            _require(value == usual or self.text is not None, name, value, "--text as well")
-        can_split = self.too_long != "split" or self.pair is None
-        _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts has no pieces")
+        self._check_text()
         for value in self.inputs:
             _require(is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
@@ -304,6 +292,18 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         check_answers(self)
         check_outputs(self)
         _ = self.error_budget
+
+    def _check_text(self) -> None:
+        """What goes with `text`, and what does not."""
+        has_text = self.text is not None
+        _require(self.pair is None or has_text, "pair", self.pair, "--text as well, with the column of the first text")
+        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
+        _require(self.prompt_name is None or has_text, "prompt_name", self.prompt_name, "--text as well")
+        for name, usual in (("too_long", "cut"), ("empty", None)):
+            value = getattr(self, name)
+            _require(value == usual or has_text, name, value, "--text as well")
+        can_split = self.too_long != "split" or self.pair is None
+        _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts has no pieces")
 
     def _check_workers(self) -> None:
         for name in ("window", "max_workers"):

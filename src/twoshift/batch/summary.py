@@ -12,6 +12,7 @@ import msgspec
 
 from twoshift import report
 from twoshift._version import __version__
+from twoshift.batch import summary_sums
 from twoshift.batch.against import AgainstReport
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.index_report import IndexReport, index_words
@@ -24,14 +25,12 @@ from twoshift.batch.run_record import RunRecord
 from twoshift.batch.time_figures import FEWEST_POINTS, time_figures
 from twoshift.decodable import decodable
 from twoshift.llm_ports import QualityReport
-from twoshift.policy.plan.token_prices import token_prices
 from twoshift.units import counted
 
 __all__ = ["Summary", "against_words", "dollars", "load_words", "parity_words", "summary_page", "token_price_words"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
 _NAMED_INPUTS = 3
-_FAILED_ROWS = 20
 
 
 @decodable
@@ -125,7 +124,6 @@ class Summary(msgspec.Struct, frozen=True):
         usd = sum(prices) if prices else None
         busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)
         worker_s = sum(run.worker_s for run in runs)
-        output_share = sum(run.output_s for run in runs) / busy_s if busy_s else 0.0
         # Of a job that took parts over from another the runs did only the rest
         done = rows if plan.retry_of is None else sum(run.rows for run in runs)
         caps = [run.max_tokens for run in runs if run.out_of_memory and run.max_tokens]
@@ -137,7 +135,7 @@ class Summary(msgspec.Struct, frozen=True):
             errors=sum(each.errors for each in stats),
             error_kinds=dict(sum((Counter(each.kinds) for each in stats), Counter[str]())),
             truncated=sum(each.truncated for each in stats),
-            tokens=(read := sum(each.tokens for each in stats)),
+            tokens=sum(each.tokens for each in stats),
             padding=padding / max(1, tokens + padding),
             elapsed_s=elapsed_s,
             device_s=device_s,
@@ -145,35 +143,17 @@ class Summary(msgspec.Struct, frozen=True):
             busy=min(1.0, busy_s / max(1e-9, worker_s)),
             rows_per_s=done / max(1e-9, elapsed_s),
             shard_seconds=_quantiles([each.seconds for each in stats]),
-            retries=sum(run.retries for run in runs),
-            speculated=sum(run.speculated for run in runs),
-            deaths=tuple(reason for run in runs for reason in run.deaths),
-            failures=dict(sum((Counter(run.failures) for run in runs), Counter[str]())),
-            failed_calls=sum(run.failed_calls for run in runs),
-            out_of_memory=sum(run.out_of_memory for run in runs),
             max_tokens=min(caps, default=None),
             usd=usd,
             usd_per_million=None if usd is None or not done else 1e6 * usd / done,
             parity=parity,
             precision_parity=plan.model.parity,
             runs=tuple(runs),
-            harvested_s=(harvested_s := sum(run.harvested_s for run in runs)),
-            riding_s=sum(run.riding_s for run in runs),
-            dedicated_s=max(0.0, busy_s - harvested_s),
-            live=LiveImpact.over(run.live for run in runs),
-            inputs=plan.settings.inputs,
-            output=plan.settings.output,
-            output_tokens=(made := sum(each.output_tokens for each in stats)),
-            cached_tokens=sum(each.cached_tokens for each in stats),
-            adapters={each.name: each.checksum for each in plan.model.adapters},
-            quality=plan.model.quality,
-            usd_per_million_input=(prices := token_prices(usd, output_share, read, made)).input,
-            usd_per_million_output=prices.output,
-            skipped=sum(each.skipped for each in stats),
-            split=sum(each.split for each in stats),
-            lost_s=sum(run.lost_s for run in runs),
-            predicted_s=done * plan.worker_s_per_row * elapsed_s / worker_s if worker_s else None,
-            failed_rows=tuple(row for each in stats for row in each.failed)[:_FAILED_ROWS],
+            predicted_s=done * plan.seconds_per_row * elapsed_s / worker_s if worker_s else None,
+            **summary_sums.of_runs(runs),
+            **summary_sums.of_parts(stats),
+            **summary_sums.of_plan(plan),
+            **summary_sums.of_tokens(stats, runs, usd),
         )
 
     def with_index(self, index: IndexReport | None) -> Summary:

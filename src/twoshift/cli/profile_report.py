@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twoshift import report
 from twoshift._version import __version__
-from twoshift.cli.measurement import QUANTILE, Measurement, Point
+from twoshift.cli.measurement import QUANTILE, HeldOut, Measurement, Point
 from twoshift.cli.output import console, pretty, table, unicode_ok
 from twoshift.policy.plan.table import SWEEP_BATCHES
 
@@ -24,7 +24,7 @@ _NOISY = 0.08  # a quiet machine's calls of one size lie closer together than th
 
 def profile_data(made: Measurement) -> dict[str, Any]:
     """The JSON form."""
-    cost, held = made.cost, made.held_out
+    cost = made.cost
     return {
         "shape": cost.shape,
         "overhead_ms": cost.overhead_s * 1e3,
@@ -38,13 +38,7 @@ def profile_data(made: Measurement) -> dict[str, Any]:
         "error": made.fit.error,
         "outliers": made.fit.outliers,
         "noise": made.noise,
-        "held_out": held
-        and {
-            "rows": held.rows,
-            "predicted_ms": held.predicted_s * 1e3,
-            "measured_ms": held.measured_s * 1e3,
-            "error": held.error,
-        },
+        "held_out": made.held_out and _held_out_fields(made.held_out),
         "largest_measured": made.largest_rows,
         "knee": made.knee,
         "knee_within_slo": None if made.knee is None else made.call_s(made.knee) <= made.slo_s,
@@ -93,6 +87,11 @@ def _of(made: Measurement) -> str:
 
 def _item_s(made: Measurement) -> float:
     return made.cost.row_s(made.row.tokens, made.row.longest)
+
+
+def _held_out_fields(held: HeldOut) -> dict[str, Any]:
+    predicted_ms, measured_ms = held.predicted_s * 1e3, held.measured_s * 1e3
+    return {"rows": held.rows, "predicted_ms": predicted_ms, "measured_ms": measured_ms, "error": held.error}
 
 
 def _point_fields(point: Point) -> dict[str, Any]:
