@@ -11,8 +11,8 @@ from twoshift.policy.fronts import front_for, fronts_wanted
 def test_a_slow_device_needs_one_front_and_a_fast_one_as_many_as_its_replicas_can_answer() -> None:
     assert fronts_wanted(65, 3e-4, 16) == 1
     assert fronts_wanted(5_000, 2e-4, 16) == 2
-    assert fronts_wanted(50_000, 2e-4, 16) == 7
-    assert fronts_wanted(100_000, 2e-4, 24, replicas=2) == 14
+    assert fronts_wanted(50_000, 2e-4, 16) == 5
+    assert fronts_wanted(100_000, 2e-4, 24, replicas=2) == 10
     assert fronts_wanted(1e6, 2e-4, 16, replicas=8) == 13
 
 
