@@ -64,6 +64,7 @@ def inputs(folder: Path, samples: Path) -> None:
     for _ in range(2):
         registry.push("doubler", Artifact("model.py:Doubler", tuple(files_below(folder)), "model.py:Doubler"))
     registry.alias("doubler", "prod", 1)
+    (folder / "requests.csv").write_text("key,count\nfox,900\nroad,20\nhouse,1\n")
     (folder / "texts.txt").write_text("one text\nand another\n")
     if importlib.util.find_spec("pyarrow"):
         import pyarrow as pa

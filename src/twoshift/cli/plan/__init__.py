@@ -1,6 +1,15 @@
 """`twoshift plan ...`: what to rent, before renting anything."""
 
-from twoshift.cli.plan import calls, devices, fits, fleets, goals, regimes, tokens  # noqa: F401  (they register themselves)
+from twoshift.cli.plan import (  # noqa: F401  (they register themselves)
+    calls,
+    devices,
+    fits,
+    fleets,
+    goals,
+    hybrids,
+    regimes,
+    tokens,
+)
 from twoshift.cli.plan.app import app
 
 __all__ = ["app"]

@@ -1,0 +1,107 @@
+"""Which share of the keys to precompute: those whose requests would cost more live than their row in a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["HybridAsk", "HybridPlan", "HybridPoint", "plan_hybrid"]
+
+_POINTS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HybridAsk:
+    """What a row costs in both shifts, and how often answers are made anew."""
+
+    batch_row_usd: float
+    live_row_usd: float
+    trace_s: float  # that the counts of requests are from
+    refresh_s: float  # between two runs of the job
+    keys: int | None = None  # that could be precomputed; None: those that were asked for
+    keeps_live: bool = False  # what was computed live answers further requests until the next run
+
+    def __post_init__(self) -> None:
+        for name in ("batch_row_usd", "live_row_usd"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidInput(name, getattr(self, name), "finite dollars, 0 or more")
+        for name in ("trace_s", "refresh_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidInput(name, getattr(self, name), "finite seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPoint:
+    """A share of the keys, those that are asked for most often first."""
+
+    share: float
+    keys: int
+    hit_share: float  # of the requests
+    usd_per_day: float
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPlan:
+    """The best share, beside others."""
+
+    best: HybridPoint
+    points: tuple[HybridPoint, ...]
+    requests_per_day: float
+    least_requests: float  # of a key between two runs, from which on it is worth a row of the job
+
+
+def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
+    """From how often each key was asked for; raises InvalidInput where a count is none, or there are more than keys."""
+    if not counts or min(counts) < 1:
+        raise InvalidInput("trace", "empty" if not counts else min(counts), "keys with one request or more each")
+    total = len(counts) if ask.keys is None else ask.keys
+    if total < len(counts):
+        raise InvalidInput("keys", total, f"at least {len(counts):,}, the keys in the trace")
+    often = sorted(counts, reverse=True)
+    per_refresh = [count * ask.refresh_s / ask.trace_s for count in often]
+    saved = [_live_usd(ask, each) - ask.batch_row_usd for each in per_refresh]
+    gains, hits = _sums(saved), _sums(often)
+    all_live_usd = math.fsum(_live_usd(ask, each) for each in per_refresh)
+    refreshes_per_day = 86_400.0 / ask.refresh_s
+
+    def point(keys: int) -> HybridPoint:
+        asked = min(keys, len(often))
+        usd = all_live_usd - gains[asked] + (keys - asked) * ask.batch_row_usd
+        return HybridPoint(keys / total, keys, hits[asked] / hits[-1], usd * refreshes_per_day)
+
+    best = sum(1 for each in saved if each > 0)
+    shown = sorted({best, *(round(share * total) for share in _POINTS)})
+    return HybridPlan(
+        point(best),
+        tuple(point(keys) for keys in shown),
+        hits[-1] * 86_400.0 / ask.trace_s,
+        _least_requests(ask),
+    )
+
+
+def _least_requests(ask: HybridAsk) -> float:
+    """Where both cost the same."""
+    if ask.live_row_usd == 0:
+        return math.inf
+    ratio = ask.batch_row_usd / ask.live_row_usd
+    if not ask.keeps_live:
+        return ratio
+    return -math.log1p(-ratio) if ratio < 1 else math.inf
+
+
+def _live_usd(ask: HybridAsk, requests: float) -> float:
+    """Of a key between two runs: of each request, or of the first where its answer is kept."""
+    if not ask.keeps_live:
+        return requests * ask.live_row_usd
+    return -math.expm1(-requests) * ask.live_row_usd  # how likely it is that anybody asks, where they come at random
+
+
+def _sums(values: Sequence[float]) -> list[float]:
+    """Of the first none, one, two and so on."""
+    found = [0.0]
+    for value in values:
+        found.append(found[-1] + value)
+    return found
