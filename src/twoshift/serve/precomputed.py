@@ -14,7 +14,7 @@ from twoshift.answers.keys import KeyKind, key_bytes
 from twoshift.answers.layout import values_of
 from twoshift.answers.records import Record
 from twoshift.engine import RowResult
-from twoshift.errors import Broken, InvalidInput, NotFound
+from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keyed import Asked, Found, LiveSide, LookedUp, RequestKeys, Rules
@@ -23,6 +23,7 @@ from twoshift.serve.stages import Stages
 
 __all__ = ["AnswerStore", "Precomputed", "Stored", "other_version"]
 
+_LOOK_S = 2.0  # until the store is looked at again
 _ROW = re.compile(r"(?P<before>row |input\[)(?P<place>\d+)")
 
 
@@ -31,6 +32,11 @@ class AnswerStore(Protocol):
 
     def generation(self) -> Generation | None:
         """What is there now; None where there is nothing."""
+        ...
+
+    @property
+    def why_none(self) -> str:
+        """Why there is nothing."""
         ...
 
     async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Stored | Broken | None]:
@@ -112,6 +118,8 @@ class Precomputed:
         """Raises where nothing is computed live."""
         if self.rules.computes_missing:
             return
+        if self._store.generation() is None:
+            raise TryLater(self._store.why_none, _LOOK_S)
         place, field = left[0], keys.field.format(left[0])
         if looked[place].found is Found.UNKEYED:
             raise InvalidInput(field, None, f"a key of {self.rules.key}: this server computes nothing live")

@@ -31,6 +31,11 @@ class TableStore:
         found = self.followed.now()
         return None if found is None else found.generation
 
+    @property
+    def why_none(self) -> str:
+        """Why nothing is open."""
+        return self.followed.why_none
+
     async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Stored | Broken | None]:
         """At once where the disk has not to be asked; else in a thread."""
         table = self.followed.now()  # held to the end: it may be replaced meanwhile

@@ -47,7 +47,9 @@ def test_the_best_is_among_the_points_and_hits_grow_with_the_share(
 def test_with_answers_that_are_kept_live_costs_less_and_no_more_is_precomputed(
     counts: list[int], batch_usd: float, live_usd: float
 ) -> None:
-    plain, kept = (plan_hybrid(HybridAsk(batch_usd, live_usd, DAY_S, DAY_S, None, keeps), counts) for keeps in (0, 1))
+    plain, kept = (
+        plan_hybrid(HybridAsk(batch_usd, live_usd, DAY_S, DAY_S, None, keeps), counts) for keeps in (False, True)
+    )
     assert kept.best.usd_per_day <= plain.best.usd_per_day * (1 + 1e-9) + 1e-9
     assert kept.best.keys <= plain.best.keys
 

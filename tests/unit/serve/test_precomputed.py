@@ -16,7 +16,7 @@ from twoshift.answers.keys import KeyKind
 from twoshift.answers.layout import ColumnLayout
 from twoshift.answers.records import pack_record, unpack_record
 from twoshift.engine import RowResult
-from twoshift.errors import Broken, InvalidInput, NotFound
+from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Asked, Found, RequestKeys, Rules
 from twoshift.serve.metrics import ModelMetrics
@@ -42,14 +42,17 @@ class Store:
     """An AnswerStore in memory."""
 
     def __init__(self, rows: dict[str, tuple[float, float]], made: Generation | None = None) -> None:
-        self.made = made or generation()
+        self.made: Generation | None = made or generation()
         self.rows: dict[bytes, Stored | Broken | None] = {
             key.encode(): self.stored(key.encode(), value, age_s) for key, (value, age_s) in rows.items()
         }
 
     def stored(self, key: bytes, value: float, age_s: float) -> Stored:
         packed = pack_record(key, NOW_S - age_s, np.float64(value).tobytes())
+        assert self.made is not None
         return Stored(unpack_record(packed), self.made)
+
+    why_none = "the answers are being opened"
 
     def generation(self) -> Generation | None:
         return self.made
@@ -145,6 +148,14 @@ def test_nothing_is_computed_where_misses_are_errors(key: str | None, why: str) 
     with pytest.raises(wanted, match=why) as raised:
         ask(Store({"a": (1.0, 1), "old": (1.0, 100)}), ["a", key], [1, 2], live, max_age_s=60.0, computes_missing=False)
     assert (raised.value.field, live.asked) == ("keys[1]", [])
+
+
+def test_who_asks_before_the_answers_are_open_is_told_to_come_back_where_misses_are_errors() -> None:
+    store = Store({})
+    store.made = None
+    with pytest.raises(TryLater, match="being opened"):
+        ask(store, ["a"], [1], computes_missing=False)
+    assert scores(ask(store, ["a"], [1])[0]) == [1.0]
 
 
 def test_errors_of_rows_that_were_computed_name_their_place_in_the_request() -> None:
