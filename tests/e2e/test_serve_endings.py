@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import signal
 import subprocess
@@ -167,3 +168,25 @@ def test_each_request_is_a_line_where_that_is_asked_for(start: Callable[..., Ser
     until(lambda: "/nowhere" in server.said)
     assert re.search(r'"POST /v1/embeddings" 200 [\d.]+ ms, anyone, mine', server.said)
     assert re.search(r'"GET /nowhere" 404 [\d.]+ ms, anyone, [0-9a-f]{32}', server.said)
+
+
+def test_with_log_format_json_every_line_is_an_object_and_a_request_names_its_model_rows_and_tenant(
+    start: Callable[..., Server],
+) -> None:
+    server = start("--slo-ms", "1000", "--access-log", "--log-format", "json")
+    assert server.embed(MODEL, ["a", "b"], x_request_id="mine").status == 200
+    assert server.ask("GET", "/healthz").status == server.ask("GET", "/metrics").status == 200
+    assert server.ask("GET", "/nowhere").status == 404
+    assert server.stop() == 0
+    until(lambda: "stopping" in server.said)
+    lines = [json.loads(line) for line in server.said.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    answered, unknown = (line for line in lines if line["logger"] == "twoshift.access")
+    assert answered["message"] == "POST /v1/embeddings"
+    assert answered["request_id"] == "mine"
+    assert (answered["status"], answered["rows"], answered["model"]) == (200, 2, MODEL)
+    assert answered["version"]
+    assert answered["tenant"] == "anyone"
+    assert answered["ms"] > 0
+    assert (unknown["message"], unknown["status"]) == ("GET /nowhere", 404)
+    assert {"stopping", "Ready"} <= {line["message"].split(" ")[0].rstrip(":") for line in lines}

@@ -21,6 +21,7 @@ import msgspec
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
+from twoshift.logs import follow_parent_log
 from twoshift.parent_process import name_process
 from twoshift.ports import Blobs
 
@@ -185,6 +186,7 @@ def _main(pipe: Any, number: int, encoded: bytes, threads: int, load: Any, blobs
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     name_process(f"ts-worker-{number}")
+    follow_parent_log()
     os.dup2(2, 1)  # what a model prints must not get between the lines of --json
     from twoshift.batch.worker import ShardWorker
     from twoshift.runtime.devices import share_threads

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from twoshift._version import __version__
 from twoshift.cli.app import app
 from twoshift.errors import BrokenModel, Denied, InvalidInput, TryLater, TwoshiftError
 from twoshift.extras import extra_with, not_installed
+from twoshift.logs import log_note, writes_json
 
 __all__ = ["main", "parser"]
 
@@ -138,6 +140,9 @@ def _usage_error(error: Exception) -> int:
 
 
 def _fail(message: str, code: int) -> int:
+    if writes_json():
+        log_note(message, logging.ERROR)
+        return code
     with contextlib.suppress(OSError):
         print(f"twoshift: {message}", file=sys.stderr, flush=True)
     return code

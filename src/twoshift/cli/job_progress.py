@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from twoshift.batch.setting_values import AUTO
 from twoshift.batch.summary import dollars
-from twoshift.cli.output import note
+from twoshift.cli.output import draws_progress, note
 from twoshift.cli.progress import Ongoing
 from twoshift.policy.deadline import Verdict
 from twoshift.report import format_number
@@ -45,7 +44,7 @@ class JobProgress:
         self._loading: Ongoing | None = None
 
     def __enter__(self) -> JobProgress:
-        if sys.stderr.isatty():
+        if draws_progress():
             from rich.console import Console
 
             self._start_bar(Console(stderr=True))

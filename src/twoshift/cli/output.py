@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from twoshift.cli.tables import FittingTable, column
+from twoshift.logs import log_note, writes_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "note", "own_stdout", "plain", "pretty", "show", "table", "unicode_ok"]
+__all__ = ["console", "draws_progress", "note", "own_stdout", "plain", "pretty", "show", "table", "unicode_ok"]
 
 _UNLIMITED = 10_000  # characters of a line
 
@@ -101,8 +102,16 @@ def own_stdout() -> Iterator[TextIO]:
 
 def note(message: str) -> None:
     """A line for people on stderr; never part of the result."""
+    if writes_json():
+        log_note(message)
+        return
     with contextlib.suppress(OSError):  # a note that nobody can read is not worth the result
         print(message, file=sys.stderr, flush=True)
+
+
+def draws_progress() -> bool:
+    """Whether people see stderr on a terminal as it is written."""
+    return sys.stderr.isatty() and not writes_json()
 
 
 def unicode_ok() -> bool:

@@ -14,13 +14,13 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 import typer
 
-from twoshift import values
+from twoshift import logs, values
 from twoshift.declare import Declared, Setting, declared
 from twoshift.values import Value
 
 __all__ = [
-    "JsonFlag", "choice", "count", "duration", "factor", "flags_of", "given_of", "millis", "option_of", "share", "size",
-    "text", "usd", "whole", "with_settings",
+    "JsonFlag", "LogFormatOption", "choice", "count", "duration", "factor", "flags_of", "given_of", "millis",
+    "option_of", "share", "size", "text", "usd", "whole", "with_settings",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -115,3 +115,6 @@ def _option(value: Value, about: str, flags: tuple[str, ...], shown: str | None 
 
 def _as_given(value: Any) -> Any:
     return value
+
+
+LogFormatOption = Annotated[str, option_of(logs.LogFormat)]

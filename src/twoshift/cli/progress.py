@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from twoshift.cli.output import note
+from twoshift.cli.output import draws_progress, note
 
 __all__ = ["Ongoing", "progress_bar"]
 
@@ -47,7 +46,7 @@ class Ongoing:
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     """Gives a function to call with the share that is done."""
-    if sys.stderr.isatty():
+    if draws_progress():
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

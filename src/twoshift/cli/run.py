@@ -16,12 +16,13 @@ from twoshift.batch.settings import JobSettings, make_settings, read_settings
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, own_stdout, show
-from twoshift.cli.params import JsonFlag, flags_of, given_of, text, with_settings
+from twoshift.cli.params import JsonFlag, LogFormatOption, flags_of, given_of, text, with_settings
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.config import naming_file
 from twoshift.declare import declared
 from twoshift.errors import InvalidInput
+from twoshift.logs import log_as
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
@@ -55,6 +56,7 @@ def run_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a new job: fail if the output folder already contains one.")
     ] = False,
+    log_format: LogFormatOption = "text",
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
@@ -62,6 +64,7 @@ def run_command(
 
     The output is written shard by shard, each exactly once. After a crash, only unfinished shards run again.
     """
+    log_as(log_format)
     said = given_of(JobSettings, given)
     if on is None:
         _refuse("--on as well", _marked(said, Mark.SERVER) | {"detach": detach or None})

@@ -19,6 +19,7 @@ from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
+from twoshift.logs import log_as
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.settings import ModelSettings, ServeSettings, make_settings, name_of, read_settings
 from twoshift.units import counted
@@ -83,6 +84,7 @@ def _serve(settings: ServeSettings, reread: Callable[[], ServeSettings] | None) 
     from twoshift.runtime.load_limit import is_loading
     from twoshift.server import Server
 
+    log_as(settings.log_format)
     server = Server(settings, note=note, progress=Ongoing, reread=reread)
     ended = server.run(partial(_tell, server, bool(settings.keys)))
     if not ended:

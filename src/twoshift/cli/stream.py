@@ -14,8 +14,9 @@ import typer
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, own_stdout, show
-from twoshift.cli.params import JsonFlag, flags_of, given_of, with_settings
+from twoshift.cli.params import JsonFlag, LogFormatOption, flags_of, given_of, with_settings
 from twoshift.declare import declared
+from twoshift.logs import log_as
 from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream, read_stream
 
 if TYPE_CHECKING:
@@ -36,13 +37,18 @@ _SOURCE = f"{declared(StreamSettings)['source'].setting.about} Or one .toml stre
 )
 @with_settings(StreamSettings, StreamJobSettings)
 def stream_command(
-    source: Annotated[str, typer.Argument(help=_SOURCE)], *, as_json: JsonFlag = False, **given: Any
+    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    *,
+    log_format: LogFormatOption = "text",
+    as_json: JsonFlag = False,
+    **given: Any,
 ) -> int:
     """Run a model over rows that keep coming; run the same command again to go on after a stop or a crash.
 
     Rows are collected into windows. Each window becomes a part, which carries the offset after it: every row is in the
     output exactly once.
     """
+    log_as(log_format)
     said = given_of(StreamJobSettings, given) | given_of(StreamSettings, given)
     is_file = source.endswith(".toml")
     settings, job = read_stream(Path(source), said) if is_file else make_stream({"source": source, **said})

@@ -25,6 +25,7 @@ from twoshift.fleet.front_connection import connect_front
 from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fleet.load_board import LoadBoard
 from twoshift.fleet.sent_preparer import SentPreparer
+from twoshift.logs import follow_parent_log
 from twoshift.parent_process import end_with, name_process
 from twoshift.ports import PreparedElsewhere, RuntimeInfo
 from twoshift.runtime.devices import share_threads
@@ -64,6 +65,7 @@ def replica_main(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(front)
     name_process(f"ts-rep-{spec.name}")
+    follow_parent_log()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     if spec.cores is not None:

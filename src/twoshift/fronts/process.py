@@ -35,6 +35,7 @@ from twoshift.fronts.messages import (
     Snapshot,
     ToFront,
 )
+from twoshift.logs import follow_parent_log
 from twoshift.parent_process import end_with, name_process
 from twoshift.policy.fronts import front_for
 from twoshift.ports import Blobs
@@ -89,6 +90,7 @@ def front_main(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(parent)
     name_process(f"ts-front-{number}")
+    follow_parent_log()
     log_accesses(spec.settings)
     gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
     code = 1

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from twoshift.endpoints.faults import Fault
 from twoshift.errors import Denied, Late, OverLimit, first_line
+from twoshift.logs import formatter_of
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.model import Answer
@@ -103,7 +104,7 @@ def log_accesses(settings: ServeSettings) -> None:
     if not settings.access_log:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(formatter_of(settings.log_format))
     _access.addHandler(handler)
     _access.setLevel(logging.DEBUG if settings.log_probes else logging.INFO)
     _access.propagate = False
@@ -113,10 +114,17 @@ def log_access(
     what: str, status: int, arrived_s: float, caller: str, shown_id: str, about: Booked | None = None
 ) -> None:
     """A request that has its reply, a line each; with the version that has answered."""
-    model = None if about is None else about.model
-    version = "" if about is None or model is None else f", {model.name}:{version_told(about)}"
     took_ms = 1e3 * (time.monotonic() - arrived_s)
-    _access.info('"%s" %d %.1f ms, %s, %s%s', what, status, took_ms, caller, shown_id, version)
+    told: dict[str, object] = {"message": what, "status": status, "ms": round(took_ms, 3), "request_id": shown_id}
+    version = ""
+    if about is not None:
+        told |= {"key": caller, "tenant": about.caller.tenant}
+        if about.model is not None:
+            told |= {"model": about.model.name, "version": version_told(about)}
+            version = f", {about.model.name}:{told['version']}"
+        if about.answer is not None:
+            told |= {"rows": len(about.answer.rows) or 1, "tokens": about.answer.tokens}  # one: a text is no row
+    _access.info('"%s" %d %.1f ms, %s, %s%s', what, status, took_ms, caller, shown_id, version, extra={"fields": told})
 
 
 def falls_back(about: Booked, error: BaseException) -> VersionSplit[Deployment] | None:

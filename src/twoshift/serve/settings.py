@@ -30,6 +30,7 @@ from twoshift.loading_settings import (
     check_gate,
     check_no_llm,
 )
+from twoshift.logs import LogFormat
 from twoshift.registry.names import parse_ref
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.precomputed_settings import (
@@ -307,6 +308,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         str | None, setting("Folder for the autoscaler's decision log.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
     ] = None
     access_log: Annotated[bool, setting("Write one log line per request to stderr.", FLAG, "--access-log")] = False
+    log_format: LogFormat = "text"
     log_probes: Annotated[
         bool, table_key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
     ] = False

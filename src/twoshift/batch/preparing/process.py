@@ -14,6 +14,7 @@ import pyarrow as pa
 from twoshift.batch.preparing.arena import Arena, ArenaBlocks
 from twoshift.batch.preparing.messages import FromPreparer
 from twoshift.batch.preparing.shard_preparer import ShardPreparer
+from twoshift.logs import follow_parent_log
 from twoshift.parent_process import end_with, name_process
 
 __all__ = ["SIGNALS", "main"]
@@ -29,6 +30,7 @@ def main(line: int, arena: int, worker: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(worker)
     name_process("ts-preparer")
+    follow_parent_log()
     os.nice(_NICER)
     pa.set_cpu_count(1)  # its siblings have the other cores
     with contextlib.suppress(EOFError, OSError):  # the worker is gone
