@@ -118,13 +118,19 @@ def _plain(decoding: _Learned, reading: _Learned) -> CallCost:
     """A step that decodes takes what `decoding` says; what one that reads takes beyond that, `reading` says."""
     decoded, read = decoding.plain(), reading.plain()
     row_s, token_s = decoded.per_row_s + decoded.per_token_s, read.per_token_s
-    return replace(
+    found = replace(
         decoded,
         per_token_s=token_s,
         per_row_s=max(0.0, row_s - token_s),
-        reading_s=max(0.0, read.overhead_s + read.reading_s - decoded.overhead_s),
         per_square_s=read.per_square_s,
+        reading_s=max(0.0, read.overhead_s + read.reading_s - decoded.overhead_s),
     )
+    size = reading.last_size
+    if size is None:
+        return found
+    # A row costs other steps something else than those that read: where it counts, both say the same
+    off_s = reading.seconds(size, 0.5) - found.seconds(size)
+    return replace(found, reading_s=max(0.0, found.reading_s + off_s))
 
 
 def _first_known(own: _Learned, other: _Learned) -> _Learned:
@@ -140,6 +146,7 @@ class _Learned:
         self._least = 0.0  # times the measured curve: below the sizes that were seen, where less is added than nothing
         self.is_known = is_known  # from steps that were seen, now or before
         self.is_seen = False
+        self.last_size: CallSize | None = None  # of a step that was seen
         self._spread = tuple[float, ...]()  # sorted: seen over predicted
         self._residuals: deque[float] = deque(maxlen=_RESIDUALS)
         # by half octaves of the measured curve's seconds: what it says, what was seen, and when
@@ -167,7 +174,7 @@ class _Learned:
     def observed(self, size: CallSize, seconds: float, ended_s: float) -> None:
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return  # a clock that did not move says nothing about the device
-        said_s = self._measured.seconds(size)
+        self.last_size, said_s = size, self._measured.seconds(size)
         bucket = round(2 * math.log2(said_s))
         seen = self._seen.get(bucket)
         if seen is None:

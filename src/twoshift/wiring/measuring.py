@@ -108,7 +108,7 @@ def with_live_cost(
     runtime: LlmRuntime, profile: Profile, objective: LlmObjective, note: Callable[[str], None]
 ) -> Profile:
     """The profile with what steps take while live requests are served: tried on an engine of its own, and kept."""
-    note(f"Measuring live requests of {runtime.info.model} (only at the first start)")
+    note(f"Measuring live requests of {runtime.info.model}")
     engine = LlmEngine(runtime, profile.cost, objective)
     asyncio.run(rehearse(ServedLlm(runtime.info.model, engine), _MEASURE_S))
     if engine.why_dead:

@@ -112,3 +112,18 @@ def test_whatever_was_seen_more_work_never_takes_less_and_none_takes_no_time(
     assert 0 < curves.seconds(small) <= curves.seconds(large)
     assert curves.seconds(small) <= curves.seconds(small, 0.9)
     assert 0 < curves.seconds(CallSize.of([1] * rows + [2])) <= curves.seconds(CallSize.of([1] * rows + [2 + more]))
+
+
+def test_a_plain_curve_says_of_the_steps_that_were_seen_what_the_learned_ones_say() -> None:
+    cost = CallCost(0.004, 23e-6, per_row_s=20e-6, reading_s=0.006)
+    curves, decode, read = StepCurves(cost), CallSize.uniform(250), CallSize.of([1] * 250 + [256, 256])
+    for at in range(40):
+        curves.observed(decode, 1.1 * cost.seconds(decode), 0.02 * at, background=False)
+        curves.observed(read, 1.5 * cost.seconds(read), 0.02 * at + 0.01, background=False)
+    _, live = curves.learned
+    assert live is not None
+    for size in (decode, read):
+        assert live.seconds(size) == pytest.approx(curves.alone.seconds(size), rel=0.02)
+    again = StepCurves(cost, live)
+    assert again.alone.seconds(read) == pytest.approx(curves.alone.seconds(read), rel=0.02)
+    assert again.seconds(read) == cost.seconds(read), "jobs pay nothing of it"

@@ -59,7 +59,7 @@ def test_what_is_told_at_the_start_knows_what_requests_cost_the_interpreter() ->
     assert stored_profile(llm.info) == found
     told, alone = (derive_llm(each, OBJECTIVE, SHAPE).output_tokens_per_s for each in (found.live_cost, COST))
     assert told < 0.8 * alone
-    assert said == ["Measuring live requests of fake (only at the first start)"]
+    assert said == ["Measuring live requests of fake"]
 
 
 def test_nothing_of_the_rehearsal_is_left_in_the_runtime() -> None:
