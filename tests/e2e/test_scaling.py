@@ -106,7 +106,7 @@ def test_it_grows_and_shrinks_and_what_had_begun_is_answered(front: Front, tmp_p
     for each in told:  # one on each
         running.append(front.ask(f"sleep 1.5 {each}"))
         until(each.exists)
-    front.model.scale_to(0)  # never below one
+    front.model.scale_to(1)
     until(lambda: front.model.replicas().ready == 1)
     assert {_who(each.result()) for each in running} == {int(each.read_text()) for each in told}
     until(lambda: sum(lives(int(each.read_text())) for each in told) == 1)

@@ -92,7 +92,7 @@ class ShardScorer:
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""
-        return self._kind.rows_done(by_model, self._written)
+        return self._kind.rows_done(self._plan.settings, by_model, self._written)
 
     def close(self) -> None:
         """No more shards."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +17,11 @@ import pytest
 from texts_runtime import INFO, SumRuntime, summed
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
+from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.plan import Plan, PlannedModel, part_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
-from twoshift.batch.settings import JobSettings
+from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.endpoints.facts import check_texts
 from twoshift.engine import Engine
@@ -85,6 +87,13 @@ def test_null_and_blank_texts_of_a_job(tmp_path: Path, empty: str | None, expect
     assert outcome(part) == ["answer", "answer", *expected, "answer"]
     assert (stats.rows, stats.errors, stats.skipped) == (6, expected.count("error"), expected.count("none"))
     assert part["sum"][5] == summed("abc")
+
+
+def test_a_text_in_pieces_counts_as_one_row_of_progress() -> None:
+    settings = make_settings({"inputs": ["a"], "output": "b", "model": "m", "text": "t", "too_long": "split"})
+    assert kind_of(settings).rows_done(settings, by_model=31, written=4) == 4
+    cut = msgspec.structs.replace(settings, too_long="cut")
+    assert kind_of(cut).rows_done(cut, by_model=31, written=4) == 31
 
 
 def test_a_long_text_of_a_job_is_cut_or_an_error(tmp_path: Path) -> None:

@@ -79,6 +79,6 @@ class JobKind(Protocol):
         """How shards of a plan are read, run and written."""
         ...
 
-    def rows_done(self, by_model: int, written: int) -> int:
+    def rows_done(self, settings: JobSettings, by_model: int, written: int) -> int:
         """Rows of the input that are done, by what the model has done and what is written."""
         ...

@@ -57,6 +57,6 @@ class RequestKind:
         """Requests of the file."""
         return RequestRows(engine, plan, blobs_for, owner)
 
-    def rows_done(self, by_model: int, written: int) -> int:
+    def rows_done(self, settings: JobSettings, by_model: int, written: int) -> int:
         """Requests that have their line: each may have many rows of the model."""
         return written

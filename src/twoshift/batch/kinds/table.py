@@ -76,9 +76,9 @@ class TableKind:
         """Rows of the table."""
         return TableRows(engine, plan, blobs_for, owner)
 
-    def rows_done(self, by_model: int, written: int) -> int:
-        """The model's rows are the input's."""
-        return by_model
+    def rows_done(self, settings: JobSettings, by_model: int, written: int) -> int:
+        """The model's rows are the input's, or pieces of them."""
+        return written if settings.too_long == "split" else by_model
 
 
 def _setting_of(column: object, settings: JobSettings) -> str:

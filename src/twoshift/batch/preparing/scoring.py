@@ -48,7 +48,8 @@ class ScoringProcesses:
         send: Callable[[FromWorker], None],
     ) -> None:  # fmt: skip
         self._owner, self._preparers, self._send = owner, preparers, send
-        self._kind, self._planned_s = kind_of(given.plan.settings), given.plan.seconds_per_row
+        self._settings, self._planned_s = given.plan.settings, given.plan.seconds_per_row
+        self._kind = kind_of(self._settings)
         self._task = ChildTask(pickle.dumps(given), given.preparer, engine, owner, self._hear, self._ended)
         scorer = ShardScorer(engine, given.plan, given.blobs_for, given.worker, owner, self._wrote)
         self._threads = ScoringThreads(scorer, self._say)
@@ -97,7 +98,7 @@ class ScoringProcesses:
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""
-        return self._kind.rows_done(by_model, self._written)
+        return self._kind.rows_done(self._settings, by_model, self._written)
 
     def close(self) -> None:
         """Give up what is in work, and wait for its end."""

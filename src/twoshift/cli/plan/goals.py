@@ -126,6 +126,10 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource, is_measured: bo
         lines.append(f"{fleets} {word} ${abs(saved):,.2f}{more}.")
     if not made.one.spares and made.live.devices:
         lines.append("Without a spare, live requests miss their objective while a device is replaced.")
+    lines.append(
+        "Only calls of the model are counted. A job also reads, prepares and writes rows: its report has what was "
+        "predicted from its first rows, preparing included, and what it took."
+    )
     if not is_measured:
         lines.append("Measure before renting: `twoshift profile MODEL` on that device, then --profile.")
     return "\n".join(lines)
