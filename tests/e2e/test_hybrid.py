@@ -124,7 +124,7 @@ def test_answers_that_are_deleted_are_computed_live(place: Path, server: Server)
 
 
 def test_the_way_from_a_nightly_job_to_a_stream_needs_no_other_model(place: Path) -> None:
-    """The job's own output, with texts as keys and misses that are kept; then a stream in its place."""
+    """The job's own output, with texts as keys; then a stream in its place."""
     words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--key", "body"]
     first = Server(place / "home", *words, "--precomputed", f"{place}/monday", "--on-miss", "error")
     try:

@@ -31,27 +31,16 @@ def test_no_other_choice_of_keys_costs_less(
     assert made.best.usd_per_day <= brute_usd(ask, counts, chosen) * (1 + 1e-9) + 1e-9
 
 
-@given(COUNTS, USD, USD, st.booleans(), st.integers(0, 1000))
+@given(COUNTS, USD, USD, st.integers(0, 1000))
 def test_the_best_is_among_the_points_and_hits_grow_with_the_share(
-    counts: list[int], batch_usd: float, live_usd: float, keeps: bool, more: int
+    counts: list[int], batch_usd: float, live_usd: float, more: int
 ) -> None:
-    made = plan_hybrid(HybridAsk(batch_usd, live_usd, DAY_S, DAY_S, len(counts) + more, keeps), counts)
+    made = plan_hybrid(HybridAsk(batch_usd, live_usd, DAY_S, DAY_S, len(counts) + more), counts)
     assert made.best in made.points
     assert made.best.usd_per_day <= min(each.usd_per_day for each in made.points) * (1 + 1e-9) + 1e-9
     assert [each.hit_share for each in made.points] == sorted(each.hit_share for each in made.points)
     assert (made.points[0].hit_share, made.points[-1].hit_share) == (0.0, 1.0)
     assert made.best.keys <= len(counts)  # nobody pays for what is never asked for
-
-
-@given(COUNTS, USD, USD)
-def test_with_answers_that_are_kept_live_costs_less_and_no_more_is_precomputed(
-    counts: list[int], batch_usd: float, live_usd: float
-) -> None:
-    plain, kept = (
-        plan_hybrid(HybridAsk(batch_usd, live_usd, DAY_S, DAY_S, None, keeps), counts) for keeps in (False, True)
-    )
-    assert kept.best.usd_per_day <= plain.best.usd_per_day * (1 + 1e-9) + 1e-9
-    assert kept.best.keys <= plain.best.keys
 
 
 def test_a_key_is_worth_its_row_from_as_many_requests_as_a_live_row_costs_less() -> None:

@@ -46,9 +46,6 @@ def hybrid_command(
     column: Annotated[str, text("Column of the trace with the key.", metavar="COLUMN")] = "key",
     live_rows: Annotated[int, whole("Rows per forward call of live requests.")] = 1,
     live_busy: Annotated[float, share("Share of the time that devices for live requests are busy.", zero=False)] = 0.3,
-    write_back: Annotated[
-        bool, typer.Option("--write-back", help="Answers computed live are kept until the next run of the job.")
-    ] = False,
     profile: ProfileName = None,
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
@@ -61,7 +58,7 @@ def hybrid_command(
     rows = knee(source.cost, doublings(_LARGEST_CALL), source.row) or _LARGEST_CALL
     batch_s = source.cost.seconds(source.row.call(rows)) / rows
     live_s = source.cost.seconds(source.row.call(live_rows)) / live_rows / live_busy
-    ask = HybridAsk(batch_s * usd_per_s, live_s * usd_per_s, span, every, keys, write_back)
+    ask = HybridAsk(batch_s * usd_per_s, live_s * usd_per_s, span, every, keys)
     made = plan_hybrid(ask, _counts(trace, column))
     lines = [
         [f"{each.share:.2%}", pretty(each.keys), f"{each.hit_share:.1%}", f"{each.usd_per_day:,.4g}",

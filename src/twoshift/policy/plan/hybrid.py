@@ -22,7 +22,6 @@ class HybridAsk:
     trace_s: float  # that the counts of requests are from
     refresh_s: float  # between two runs of the job
     keys: int | None = None  # that could be precomputed; None: those that were asked for
-    keeps_live: bool = False  # what was computed live answers further requests until the next run
 
     def __post_init__(self) -> None:
         for name in ("batch_row_usd", "live_row_usd"):
@@ -62,9 +61,9 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
         raise InvalidInput("keys", total, f"at least {len(counts):,}, the keys in the trace")
     often = sorted(counts, reverse=True)
     per_refresh = [count * ask.refresh_s / ask.trace_s for count in often]
-    saved = [_live_usd(ask, each) - ask.batch_row_usd for each in per_refresh]
+    saved = [each * ask.live_row_usd - ask.batch_row_usd for each in per_refresh]
     gains, hits = _sums(saved), _sums(often)
-    all_live_usd = math.fsum(_live_usd(ask, each) for each in per_refresh)
+    all_live_usd = math.fsum(per_refresh) * ask.live_row_usd
     refreshes_per_day = 86_400.0 / ask.refresh_s
 
     def point(keys: int) -> HybridPoint:
@@ -78,25 +77,8 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
         point(best),
         tuple(point(keys) for keys in shown),
         hits[-1] * 86_400.0 / ask.trace_s,
-        _least_requests(ask),
+        math.inf if ask.live_row_usd == 0 else ask.batch_row_usd / ask.live_row_usd,
     )
-
-
-def _least_requests(ask: HybridAsk) -> float:
-    """Where both cost the same."""
-    if ask.live_row_usd == 0:
-        return math.inf
-    ratio = ask.batch_row_usd / ask.live_row_usd
-    if not ask.keeps_live:
-        return ratio
-    return -math.log1p(-ratio) if ratio < 1 else math.inf
-
-
-def _live_usd(ask: HybridAsk, requests: float) -> float:
-    """Of a key between two runs: of each request, or of the first where its answer is kept."""
-    if not ask.keeps_live:
-        return requests * ask.live_row_usd
-    return -math.expm1(-requests) * ask.live_row_usd  # how likely it is that anybody asks, where they come at random
 
 
 def _sums(values: Sequence[float]) -> list[float]:
