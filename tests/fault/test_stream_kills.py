@@ -13,7 +13,7 @@ from job_runs import JobFolder
 
 pytestmark = pytest.mark.slow
 DRIVER = str(Path(__file__).parent / "killer" / "every_stream_point.py")
-FILES, ROWS = 5, 10
+FILES, ROWS = 4, 10
 
 
 def check_stream(out: Path) -> None:

@@ -14,7 +14,7 @@ from twoshift.errors import InvalidInput
 __all__ = ["CatchUp", "Close", "Collect", "FreshnessPolicy", "OpenWindow", "WindowCost"]
 
 _MARGIN = 0.8  # of the objective: what is predicted to be inside it, so that the tail is inside it, too
-_PAID_SHARE = 0.01  # of a window's time that a longer one could still save
+_PAID_SHARE = 0.05  # of a window's time that a longer one could still save: as at the knee of calls
 _LONGEST_S = 30.0  # of work in one window, where the objective is shorter: what a crash may cost
 _MOST_ROWS = 1_000_000
 

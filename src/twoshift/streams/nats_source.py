@@ -14,7 +14,7 @@ from twoshift.streams.source import Arrived, Position, Waiting
 
 __all__ = ["NatsSource"]
 
-_MOST_MESSAGES = 2000  # that are asked for at once
+_MOST_MESSAGES = 5000  # that are asked for at once
 _LEAST_WAIT_S = 0.05  # for an answer of the broker
 _ASK_EVERY_S = 2.0  # whether the consumer is still there, while nothing comes
 _INACTIVE_S = 60.0  # after which the broker forgets the consumer of a stream that has ended

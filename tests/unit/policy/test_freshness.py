@@ -51,7 +51,7 @@ def test_a_window_is_closed_once_a_longer_one_would_save_nothing(objective_s: fl
     assert isinstance(policy.decide(OpenWindow(most, 1000.0), cost, 1.0, 1000.0, 1000.0), Close)
     assert cost.row_s * most <= max(30.0, objective_s) + cost.row_s  # what a crash may cost
     if most >= cost.paid_rows:
-        assert cost.fixed_s / cost.seconds(most) <= 0.0101
+        assert cost.fixed_s / cost.seconds(most) <= 0.0501
 
 
 def test_an_empty_window_waits_for_rows_however_late_it_is() -> None:
