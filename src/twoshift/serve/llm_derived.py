@@ -113,7 +113,8 @@ def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Se
 
     rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
     asked = typical_request(recent, shape.context_tokens)
-    inside = min(rows, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
+    streams = LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost)  # all, where not even one keeps TPOT
+    inside = min(streams, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
     return LlmDerived(
         ttft_s=objective.ttft_s,
         tpot_s=objective.tpot_s,
@@ -126,7 +127,7 @@ def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Se
         context_tokens=shape.context_tokens,
         kv_tokens=shape.kv_tokens,
         max_waiting=objective.max_waiting,
-        live_streams=LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost),
+        live_streams=streams,
         live_slowdown=objective.live_slowdown,
     )
 

@@ -38,6 +38,13 @@ def test_the_rate_counts_the_prompts_that_are_read_beside_the_answers() -> None:
     assert few.output_tokens_per_s == pytest.approx(5 / 0.015)  # the KV cache has room for five
 
 
+def test_a_device_that_has_become_too_slow_for_its_objective_still_answers_all_that_are_admitted() -> None:
+    slow = derive_llm(COST.scaled(10.0), LlmObjective(ttft_s=1.0, tpot_s=0.030), replace(SHAPE, kv_tokens=10**6))
+    assert (slow.sequences, slow.live_streams) == (1, 64)
+    quick = derive_llm(COST, LlmObjective(ttft_s=1.0, tpot_s=1.0), replace(SHAPE, kv_tokens=10**6))
+    assert slow.output_tokens_per_s == pytest.approx(quick.output_tokens_per_s / 10)
+
+
 def test_a_loose_objective_is_bounded_by_the_model() -> None:
     derived = derive_llm(COST, LlmObjective(ttft_s=1000.0, tpot_s=1000.0), SHAPE)
     assert (derived.sequences, derived.prompt_tokens) == (64, 999)
