@@ -47,7 +47,7 @@ def command(
             patch.chdir(cwd)
         if given is not None:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
-        if words[0] == "run":
+        if words[:1] == ("run",):
             from forked_pool import ForkedPool  # Arrow comes with it
 
             patch.setattr("twoshift.wiring.job_workers.LocalPool", ForkedPool)

@@ -120,8 +120,7 @@ class Summary(msgspec.Struct, frozen=True):
         """The sums."""
         rows, elapsed_s = sum(each.rows for each in stats), sum(run.elapsed_s for run in runs)
         tokens, padding = sum(run.tokens for run in runs), sum(run.padding_tokens for run in runs)
-        prices = [run.usd for run in runs if run.usd is not None]
-        usd = sum(prices) if prices else None
+        usd = sum(prices) if (prices := [run.usd for run in runs if run.usd is not None]) else None
         busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)
         worker_s = sum(run.worker_s for run in runs)
         # Of a job that took parts over from another the runs did only the rest

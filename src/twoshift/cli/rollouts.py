@@ -6,14 +6,17 @@ import time
 import urllib.parse
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from twoshift import values
 from twoshift.cli.app import app as program
 from twoshift.cli.commands import command
 from twoshift.cli.jobs import shown_time
 from twoshift.cli.output import note, show, table
-from twoshift.cli.params import JsonFlag, share, text, whole
+from twoshift.cli.params import JsonFlag, given_of, text, whole, with_settings
 from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 
 __all__ = ["app"]
@@ -25,43 +28,59 @@ _POLL_S = 1.0
 Rollout = Annotated[str, typer.Argument(help="Id of the rollout, or name of its deployment.")]
 
 
+class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deployment gets a version, and how it begins."""
+
+    name: Annotated[
+        str | None,
+        setting("Deployment to change.", values.text("NAME"), "--as", shown="the one that serves this model"),
+    ] = None
+    canary: Annotated[
+        float | None,
+        setting("Skip the shadow stage, and begin with this share of the live requests.", values.share(zero=False)),
+    ] = None
+    now: Annotated[bool, setting("Promote the version once it is loaded and warm.", values.FLAG, "--now")] = False
+    shadow: Annotated[
+        bool,
+        setting("Only compare answers, until somebody promotes it or rolls it back.", values.FLAG, "--shadow"),
+    ] = False
+    replace: Annotated[
+        bool, setting("Unload the stable version first, if memory does not hold both.", values.FLAG, "--replace")
+    ] = False
+    wait: Annotated[bool, setting("Wait until the rollout is promoted or rolled back.", values.FLAG, "--wait")] = False
+
+    @property
+    def mode(self) -> str:
+        """As the server calls it; raises InvalidInput where there are two."""
+        chosen = [word for word in ("now", "shadow", "replace") if getattr(self, word)]
+        if len(chosen) + (self.canary is not None) > 1:
+            accepted = "only one of --canary, --now, --shadow and --replace"
+            raise InvalidInput("canary" if self.canary is not None else chosen[0], "with another mode", accepted)
+        return chosen[0] if chosen else "canary"
+
+
 @command(program, "deploy", f"twoshift deploy sentiment:4 --canary 5% {_ON}", SERVER_FIELDS)
+@with_settings(DeployOptions)
 def deploy_command(
     model: Annotated[str, typer.Argument(help="Version in the registry: NAME:4 or NAME@alias.")],
-    name: Annotated[
-        str | None, text("Deployment to change.", "--as", metavar="NAME", shown="the one that serves this model")
-    ] = None,
-    canary: Annotated[
-        float | None, share("Skip the shadow stage, and begin with this share of the live requests.", zero=False)
-    ] = None,
-    now: Annotated[bool, typer.Option("--now", help="Promote the version once it is loaded and warm.")] = False,
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="Only compare answers, until somebody promotes it or rolls it back.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Unload the stable version first, if memory does not hold both.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the rollout is promoted or rolled back.")] = False,
+    *,
     on: On = None,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> int:
     """Load a version beside the one that answers, try it, judge it, and promote it or roll it back.
 
     Without options, answers to copies of live requests are compared first. Then the version gets 1, 5, 25 and 100 % of
     the live requests, each step after enough evidence.
     """
-    chosen = [word for word, given in (("now", now), ("shadow", shadow), ("replace", replace)) if given]
-    if len(chosen) + (canary is not None) > 1:
-        accepted = "only one of --canary, --now, --shadow and --replace"
-        raise InvalidInput("canary" if canary is not None else chosen[0], "with another mode", accepted)
+    asked = DeployOptions(**given_of(DeployOptions, given))
+    body = {"model": model, "mode": asked.mode, "deployment": asked.name, "share": asked.canary}
     server = server_at(on)
-    body: dict[str, Any] = {"model": model, "mode": chosen[0] if chosen else "canary"}
-    body |= {key: value for key, value in (("deployment", name), ("share", canary)) if value is not None}
-    found = server.post("/v1/deployments", body)
-    if wait:
+    found = server.post("/v1/deployments", {key: value for key, value in body.items() if value is not None})
+    if asked.wait:
         found = _ended(server, found)
     show(as_json, found, *_lines(found))
-    return 1 if wait and found["stage"] != "promoted" else 0
+    return 1 if asked.wait and found["stage"] != "promoted" else 0
 
 
 @command(app, "list", f"twoshift rollouts list {_ON}", SERVER_FIELDS)

@@ -171,11 +171,18 @@ def add_faces(
     add_message_batches(app, service, services.batches)
     add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
+    gauges = _host_gauges(server, service)
+    shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
+    add_operations(app, service.unready, shown, service.warnings, service.refresh)
+
+
+def _host_gauges(server: HttpServer, service: Service) -> dict[str, tuple[str, Callable[[], float]]]:
+    """What the processes that accept requests have to do."""
 
     def hosts() -> list[HostFacts]:
         return [service.host.facts(server.connections), *(() if service.fronts is None else service.fronts.hosts())]
 
-    gauges: dict[str, tuple[str, Callable[[], float]]] = {
+    return {
         "fronts": ("Processes that accept live requests.", lambda: max(1, len(hosts()) - 1)),
         "http_connections": ("Open connections.", lambda: sum(each.connections for each in hosts())),
         "host_requests": (
@@ -195,8 +202,6 @@ def add_faces(
             lambda: max(each.refusal_s for each in hosts()),
         ),
     }
-    shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
-    add_operations(app, service.unready, shown, service.warnings, service.refresh)
 
 
 def add_live_faces(app: App, service: Service) -> None:

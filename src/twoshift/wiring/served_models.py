@@ -12,6 +12,8 @@ from twoshift.engine.long_texts import check_split
 from twoshift.llm_ports import LlmRuntime
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
+from twoshift.policy.profile import Profile
+from twoshift.ports import Runtime
 from twoshift.runtime.llm import LlmOptions
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import loading_step
@@ -21,7 +23,7 @@ from twoshift.serve.llm_derived import can_keep, objective_for
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper, StepProfileKeeper
 from twoshift.serve.settings import ModelSettings
-from twoshift.types import TextPolicy
+from twoshift.types import Tensor, TextPolicy
 from twoshift.wiring.llm_loading import built_in_requests, gate_of, load_gated
 from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
@@ -46,6 +48,28 @@ _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and prepar
 def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]) -> ServedModel:
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
+    runtime, outputs, profile, slowdown = _warm_runtime(settings, note)
+    engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
+    row = profile.row
+    keeper = ProfileKeeper(profile, lambda: engine.usual_pace(row.call(1)), profiles()) if profile.samples else None
+    served = ServedModel(
+        name,
+        engine,
+        lambda cost: derive(
+            cost, engine.limits, engine.live_row(row), max_waiting, engine.whole_cost(), threads_of(runtime)
+        ),
+        outputs,
+        keeper,
+    )
+    if slowdown > 1.0:  # after that: what a busy moment says holds for no longer than it lasts
+        engine.slow_down(slowdown)
+    return served
+
+
+def _warm_runtime(
+    settings: ModelSettings, note: Callable[[str], None]
+) -> tuple[Runtime, tuple[Tensor, ...], Profile, float]:
+    """The model, its outputs, its curve, and how much slower the machine is now than when that was measured."""
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
         runtime = load_model(
@@ -69,21 +93,7 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
         except BaseException:
             runtime.close()
             raise
-    engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
-    row = profile.row
-    keeper = ProfileKeeper(profile, lambda: engine.usual_pace(row.call(1)), profiles()) if profile.samples else None
-    served = ServedModel(
-        name,
-        engine,
-        lambda cost: derive(
-            cost, engine.limits, engine.live_row(row), max_waiting, engine.whole_cost(), threads_of(runtime)
-        ),
-        outputs,
-        keeper,
-    )
-    if slowdown > 1.0:  # after that: what a busy moment says holds for no longer than it lasts
-        engine.slow_down(slowdown)
-    return served
+    return runtime, outputs, profile, slowdown
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:
