@@ -176,7 +176,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 shown="the row's place in the job")] = None
     partition_by: Annotated[
         str | None, HERE,
-        setting("With --into FOLDER.parquet: kept column by whose values the files are divided: COLUMN=VALUE/.",
+        setting("With --into FOLDER.parquet: write one folder per value of this kept column: COLUMN=VALUE/.",
                 COLUMN)] = None
     file_size: Annotated[
         float | None, SHARDS,
