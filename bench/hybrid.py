@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -131,15 +130,11 @@ def _hits(port: int) -> str:
 
 
 def _port(server: subprocess.Popen[str]) -> int:
-    for line in _lines(server):
+    assert server.stderr is not None
+    while line := server.stderr.readline():  # and not `for`: the pipe stays open
         if found := re.search(r"Ready at http://\S+:(\d+)", line):
             return int(found[1])
     raise SystemExit("the server did not start")
-
-
-def _lines(server: subprocess.Popen[str]) -> Iterator[str]:
-    assert server.stderr is not None
-    yield from server.stderr
 
 
 def _words(*words: str) -> list[str]:
