@@ -217,8 +217,9 @@ def load_parts(
     `loaded` is called with the share of the parts that is in the store.
     """
     plan = read_plan(output, folder)
-    if plan is None:
-        raise InvalidInput("output", folder, "the output folder of a job")
+    if plan is None or plan.is_stream:
+        hint = "; a stream loads its parts itself, with --into" if plan else ""
+        raise InvalidInput("output", folder, f"the output folder of a job{hint}")
     settings = settings_of(JobSettings, {**msgspec.structs.asdict(plan.settings), "output": folder, **wanted})
     plan = msgspec.structs.replace(plan, settings=settings)
     names = output.names(folder)

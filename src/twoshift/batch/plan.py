@@ -148,6 +148,11 @@ class Plan(msgspec.Struct, frozen=True):
         """What a row takes of a worker, as far as the first rows tell."""
         return self.seconds_per_row + self.host_s_per_row
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is that of a stream, whose windows have their own input; a job has files."""
+        return not self.files
+
     def pieces(self, shard: int) -> tuple[Piece, ...]:
         """What a shard reads."""
         return self.shards[shard - self.first_shard]

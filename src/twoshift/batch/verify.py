@@ -76,8 +76,8 @@ class Verification:
 def verify_output(output: Blobs, folder: str, progress: Callable[[float], None]) -> Verification:
     """Every byte of an output folder; raises InvalidInput where it holds no job."""
     plan = read_plan(output, folder)
-    if plan is None:
-        raise InvalidInput("output", folder, "the output folder of a job")
+    if plan is None or plan.is_stream:
+        raise InvalidInput("output", folder, "the output folder of a job" + (", not of a stream" if plan else ""))
     # The folder may have been moved since the job was begun
     plan = msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder.rstrip("/")))
     listing = list_output(output, folder)

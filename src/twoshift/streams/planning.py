@@ -26,7 +26,7 @@ def existing_plan(output: Blobs, settings: JobSettings) -> Plan | None:
     plan = read_plan(output, settings.output)
     if plan is None:
         return None
-    if plan.shards or plan.files:
+    if not plan.is_stream:
         raise InvalidInput("output", settings.output, "another folder: this one contains a job, not a stream")
     if plan.settings.inputs != settings.inputs:
         accepted = f"the source that the stream in {settings.output} was begun with, {plan.settings.inputs[0]}"

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from streaming import Streaming
 
+from twoshift.batch.loading import load_parts
+from twoshift.batch.verify import verify_output
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
 from twoshift.streams import folder_source
@@ -280,3 +282,12 @@ def test_the_offset_is_in_the_part_itself(streaming: Streaming) -> None:
     assert [each[0] for each in mark.position["files"]] == [str(streaming.inbox / "a.jsonl")]
     metadata = pq.read_metadata(streaming.out / "part-000000.parquet").metadata or {}
     assert b"a.jsonl" in metadata[b"twoshift"]
+
+
+def test_what_is_only_for_jobs_says_so_of_a_streams_folder(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    with pytest.raises(InvalidInput, match="not of a stream"):
+        verify_output(LocalBlobs(), str(streaming.out), lambda _: None)
+    with pytest.raises(InvalidInput, match="a stream loads its parts itself"):
+        load_parts(LocalBlobs(), str(streaming.out), {"into": "results.sqlite"}, lambda _: None)
