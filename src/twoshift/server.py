@@ -39,6 +39,7 @@ from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
+from twoshift.serve.tls import TlsFiles, tls_files
 from twoshift.serve.tracing import Traces
 from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
 from twoshift.wiring.answer_tables import build_table
@@ -116,6 +117,7 @@ class Server:
         self._uses, self._indexes = VersionUses(), SearchIndexes(blobs_for)
         self._precomputed = PrecomputedTables(blobs_for, partial(build_table, tell=note))
         self._service.precomputed = self._precomputed.of
+        self._tls: TlsFiles | None = None
         self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
@@ -219,6 +221,7 @@ class Server:
                 check_named(each.model, each.registry or settings.registry)
             except InvalidInput as error:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
+        self._tls = tls_files(settings)
         log_accesses(settings)
         if uses_fronts(settings, usable_threads(), owns_process):
             self._fronts = FrontProcesses(settings, self._service, usable_threads(), blobs_for)
@@ -228,7 +231,7 @@ class Server:
                 check_address(settings.host, settings.grpc_port, "grpc_port")
             self._sockets = bound_sockets(settings.host, settings.port, "port")
             port = self._sockets[0].getsockname()[1]
-        self.address = f"http://{shown_address(settings.host, port)}"
+        self.address = f"{'http' if self._tls is None else 'https'}://{shown_address(settings.host, port)}"
         for name, each in settings.models.items():
             self.deployments.add(Deployment(name, adapters=[*each.adapters]))
 
@@ -247,7 +250,7 @@ class Server:
         service.start()
         self._loop = asyncio.get_running_loop()
         self._deployer.start()
-        front = Front(service, settings, self._keys, self._fronts and self._fronts.limits.connections)
+        front = Front(service, settings, self._keys, self._fronts and self._fronts.limits.connections, self._tls)
         watchdog = asyncio.ensure_future(service.watch())
         stopped = asyncio.ensure_future(self._stop.wait())
         begun = asyncio.ensure_future(self._begin(front, owns_process))

@@ -75,7 +75,7 @@ class Server:
         self._reader.start()
         try:
             until(lambda: "Ready at" in self.said or self.process.poll() is not None, wait_s)
-            found = re.search(r"Ready at http://(\S+):(\d+)", self.said)
+            found = re.search(r"Ready at (?:https?)://(\S+):(\d+)", self.said)
             assert found, self.said
         except BaseException:
             self.end()

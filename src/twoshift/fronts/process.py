@@ -56,6 +56,7 @@ from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.shadow import shadow_of
 from twoshift.serve.shared_limits import SharedLimits
+from twoshift.serve.tls import tls_files
 from twoshift.serve.tracing import Traces
 from twoshift.serve.versions import VersionSplit
 
@@ -124,6 +125,7 @@ class _FrontProcess:
         self._service.precomputed = self._precomputed.of
         self._app = App(told_openai, self._keys)
         self._app.tell_below("/v2", told_oip)
+        self._tls = tls_files(spec.settings)
         self._handover = Handover(spec.handover, self._is_local)
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._backends: dict[int, _Backend] = {}
@@ -149,6 +151,7 @@ class _FrontProcess:
             handover=self._handover,
             counts=self._limits.connections,
             dealt=self._dealt,
+            tls=self._tls,
         )
         grpc = self._bound_grpc()
         loop = asyncio.get_running_loop()
@@ -178,7 +181,7 @@ class _FrontProcess:
         spec = self._spec
         if spec.grpc_address is None:
             return None
-        made = grpc_server(self._service, spec.settings, self._keys, forward_to=spec.grpc_path)
+        made = grpc_server(self._service, spec.settings, self._keys, self._tls, forward_to=spec.grpc_path)
         made.bind(spec.grpc_address)
         return made
 

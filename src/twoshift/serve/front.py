@@ -44,6 +44,7 @@ from twoshift.serve.listening import check_address, shown_address
 from twoshift.serve.llm.exposition import llm_metrics
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
+from twoshift.serve.tls import TlsFiles
 
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
@@ -73,18 +74,24 @@ class Front:
     """Of one loop. It says from its start how the server is; requests are taken once something can answer them."""
 
     def __init__(
-        self, service: Service, settings: ServeSettings, keys: Keys, counts: ConnectionCounts | None = None
+        self,
+        service: Service,
+        settings: ServeSettings,
+        keys: Keys,
+        counts: ConnectionCounts | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """`counts`: of connections, with those of front processes."""
         self._service, self._settings = service, settings
         service.is_opening = True
         self._app = _FrontApp(keys, service)
+        self._app.scheme = "http" if tls is None else "https"
         gate = Gate(self._app, service.host, service)
         app, limits = self._app, http_limits(settings)
         self._http = HttpServer(
-            app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate, counts=counts
+            app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate, counts=counts, tls=tls
         )
-        self._grpc = None if settings.grpc_port is None else grpc_server(service, settings, keys)
+        self._grpc = None if settings.grpc_port is None else grpc_server(service, settings, keys, tls)
         self._taking: HandoverListener | None = None
 
     async def open(self, sockets: Sequence[socket.socket]) -> str | None:
@@ -226,10 +233,13 @@ def http_limits(settings: ServeSettings) -> HttpLimits:
     )
 
 
-def grpc_server(service: Service, settings: ServeSettings, keys: Keys, forward_to: Path | None = None) -> GrpcServer:
+def grpc_server(
+    service: Service, settings: ServeSettings, keys: Keys, tls: TlsFiles | None, forward_to: Path | None = None
+) -> GrpcServer:
     """`forward_to`: of a front process, where calls go that it does not answer."""
     from twoshift.serve.grpc.forwarding import Forwarding  # their packages are an extra
     from twoshift.serve.grpc.server import GrpcServer
 
     forwarding = None if forward_to is None else Forwarding(forward_to)
-    return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections, forwarding)
+    most_bytes = int(settings.max_body_mib * (1 << 20))
+    return GrpcServer(service, keys, most_bytes, settings.max_connections, forwarding, tls)

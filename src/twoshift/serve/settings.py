@@ -43,6 +43,7 @@ from twoshift.serve.precomputed_settings import (
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
+from twoshift.serve.tls_settings import TlsCert, TlsKey, check_tls
 from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
 from twoshift.values import FLAG, choice, count, each_named, factor, millis, names, share, span, text, usd, whole
@@ -273,6 +274,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
+    tls_cert: TlsCert = None
+    tls_key: TlsKey = None
     open: Annotated[bool, setting("Accept requests from other machines without API keys.", FLAG, "--open")] = False
     grace: Annotated[str, setting("On SIGTERM, time that admitted requests get to finish.", span(zero=True))] = "30s"
     database: Annotated[
@@ -328,6 +331,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     def __post_init__(self) -> None:
         check(self)
+        check_tls(self)
         _require(bool(self.models), "models", self.models, "at least one model")
         for proxy in self.proxies:
             _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")

@@ -70,7 +70,10 @@ def test_a_process_without_files_takes_connections_again_when_it_has_some(
                 came.set_result(None)
                 transport.abort()
 
-        listener = Listener(bound, Entered)
+        async def enter(accepted: socket.socket) -> None:
+            await asyncio.get_running_loop().connect_accepted_socket(Entered, accepted)
+
+        listener = Listener(bound, enter)
         (client,) = connected(listener.port, 1)
         await came
         client.close()

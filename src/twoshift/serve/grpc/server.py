@@ -14,6 +14,7 @@ from twoshift.serve.grpc.methods import Methods
 from twoshift.serve.grpc.streams import Streams
 from twoshift.serve.keys import Keys
 from twoshift.serve.service import Service
+from twoshift.serve.tls import Pem, TlsFiles
 
 __all__ = ["GrpcServer"]
 
@@ -30,9 +31,10 @@ class GrpcServer:
         max_message_bytes: int,
         max_calls: int,
         forwarding: Forwarding | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """`forwarding`: this is one of several processes that share a port, and another one has the whole picture."""
-        self._forwarding = forwarding
+        self._forwarding, self._tls = forwarding, tls
         self._methods = Methods(service)
         self._streams = Streams(self._methods.infer, keys)
         self._server = grpc.aio.server(
@@ -50,6 +52,8 @@ class GrpcServer:
     def bind(self, address: str) -> int:
         """The port of `host:port` or `unix:path`, where connections wait for `start`; raises OSError."""
         try:
+            if self._tls is not None and not address.startswith("unix:"):
+                return self._server.add_secure_port(address, _credentials(self._tls))
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(str(error).partition(";")[0]) from error  # its rest is for those who develop gRPC
@@ -93,3 +97,21 @@ class GrpcServer:
             response_serializer=message("ModelStreamInferResponse").SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _credentials(tls: TlsFiles) -> Any:
+    """gRPC asks at each handshake whether there is a newer pair."""
+    used = tls.pem
+
+    def newer() -> Any:
+        nonlocal used
+        if tls.pem is used:
+            return None
+        used = tls.pem
+        return _configuration(used)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(used), newer)
+
+
+def _configuration(pem: Pem) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)])

@@ -144,6 +144,7 @@ class App:
 
     def __init__(self, told: ErrorEncoder, keys: Keys) -> None:
         self._told, self._keys = told, keys  # errors of paths that no face has
+        self.scheme = "http"  # by which clients reach it, where no proxy says otherwise
         self.needs_keys = bool(keys)  # only those who have one may ask
         self._told_below: dict[str, ErrorEncoder] = {}  # of some: by how a path begins
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route

@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
         self._pours = False  # a reply in pieces
+        self._has_departed = False  # another process answers what comes
         self._is_held = False  # by a refusal that is not written yet
         self._refusals = None if peers.gate is None else UnreadRefusals(peers.gate, self)
         self._reading = Reading(peers, self, self._loop.time)
@@ -118,7 +119,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""
-        if (self._task is None and not self._is_held) or self._reading.stream is not None:
+        is_tls = not self.transport.can_write_eof()  # it has no half of a connection
+        if (self._task is None and not self._is_held) or self._reading.stream is not None or is_tls:
             return False  # the transport closes, and `connection_lost` follows
         self._closing = True
         if not self._pours:  # one that has gone is found out by what is written
@@ -292,8 +294,13 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         """No request after those that are read; closed at once where there is none."""
         self._closing = True
-        if self._task is None and not self._is_held and self.transport is not None:
+        if self._task is None and not self._is_held and self.transport is not None and not self._has_departed:
             self.transport.close()
+
+    def depart(self) -> None:
+        """It stays only to be counted, until it is closed."""
+        self._has_departed, self.due_s = True, _NEVER_S
+        self._peers.idle.pop(self, None)
 
     def abort(self) -> None:
         """Now."""
@@ -337,6 +344,7 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + (self._limits.linger_s if linger else self._limits.body_s)
         if linger and self in self._peers.open and not self.transport.is_closing():
             # A close with bytes unread is a reset, and the peer would lose our last words: they are read and forgotten.
-            self.transport.write_eof()
+            if self.transport.can_write_eof():  # over TLS the reply's own end must do, and the peer closes
+                self.transport.write_eof()
         else:
             self.transport.close()

@@ -30,6 +30,10 @@ class Departing(Protocol):
         """Nothing is read while something is full."""
         ...
 
+    def depart(self) -> None:
+        """It stays only to be counted, until it is closed."""
+        ...
+
     def stop(self) -> None:
         """No request after those that are read."""
         ...
@@ -92,4 +96,5 @@ class Departure:
         if transport.get_write_buffer_size():
             self._loop.call_later(_SOON_S, self.go)
             return
-        self._handover.give(transport, self.data)
+        self._connection.depart()
+        self._handover.give(self._connection, self.data)

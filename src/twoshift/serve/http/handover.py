@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from twoshift.serve.http.relay import relay_of
+
 __all__ = ["Handover", "HandoverListener", "hand_over"]
 
 _logger = logging.getLogger("twoshift.serve")
@@ -25,7 +27,7 @@ class Handover:
     def __init__(self, path: Path, is_local: Callable[[str, bytes], bool]) -> None:
         """`is_local` tells by a method and a target whether this process answers."""
         self._path, self.is_local = str(path), is_local
-        self._giving: set[asyncio.Task[None]] = set()
+        self._giving: set[asyncio.Task[Any]] = set()
 
     def is_local_line(self, data: bytes) -> bool | None:
         """The same by a request's first bytes; None where its line is not whole. What is no line is told here."""
@@ -37,22 +39,36 @@ class Handover:
         parts = line.removesuffix(b"\r").split(b" ")
         return not line.endswith(b"\r") or len(parts) != 3 or self.is_local(parts[0].decode("latin-1"), parts[1])
 
-    def give(self, transport: Any, data: bytes) -> None:
-        """The other process has it from now on; nothing is read here any more."""
-        transport.pause_reading()
-        given = os.dup(transport.get_extra_info("socket").fileno())
-        transport.abort()  # its own copy of the socket: the connection stays
-        task = asyncio.get_running_loop().create_task(self._give(given, data))
+    def give(self, connection: Any, data: bytes) -> None:
+        """The other process has it from now on; nothing is read here any more, unless to be passed on."""
+        transport = connection.transport
+        if transport.get_extra_info("ssl_object") is None:
+            transport.pause_reading()
+            given = os.dup(transport.get_extra_info("socket").fileno())
+            transport.abort()  # its own copy of the socket: the connection stays
+            giving = self._give(given, data)
+        else:
+            giving = self._relay(transport, connection, data)
+        task = asyncio.get_running_loop().create_task(giving)
         self._giving.add(task)
         task.add_done_callback(self._giving.discard)
 
-    async def _give(self, given: int, data: bytes) -> None:
+    async def _relay(self, transport: Any, connection: Any, data: bytes) -> None:
+        given = await relay_of(transport, connection)
+        if await self._give(given, data) and not transport.is_closing():
+            transport.resume_reading()
+        else:
+            transport.close()
+
+    async def _give(self, given: int, data: bytes) -> bool:
         try:
             await hand_over(self._path, given, data)
         except OSError as error:  # its client sees that the connection is closed
             _logger.warning("a connection was closed, because it could not be passed to the main process: %s", error)
+            return False
         finally:
             os.close(given)
+        return True
 
 
 async def hand_over(path: str, given: int, data: bytes) -> None:

@@ -27,10 +27,13 @@ class Listener:
     """Accepts until it is closed; the socket is bound, and its own."""
 
     def __init__(
-        self, bound: socket.socket, protocol: Callable[[], asyncio.Protocol], dealt: Dealt | None = None
+        self, bound: socket.socket, enter: Callable[[socket.socket], Awaitable[None]], dealt: Dealt | None = None
     ) -> None:
-        """`dealt` gives a new connection to another process, where that shall have it; whether it did."""
-        self._socket, self._protocol, self._dealt = bound, protocol, dealt
+        """`enter` has a new connection from now on, or raises OSError.
+
+        `dealt` gives it to another process, where that shall have it; whether it did.
+        """
+        self._socket, self._take, self._dealt = bound, enter, dealt
         self._loop = asyncio.get_running_loop()
         self._entering: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None
@@ -80,6 +83,6 @@ class Listener:
             accepted.close()
             return
         try:
-            await self._loop.connect_accepted_socket(self._protocol, accepted)
+            await self._take(accepted)
         except OSError:  # it left
             accepted.close()

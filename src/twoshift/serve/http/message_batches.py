@@ -60,7 +60,7 @@ _named = msgspec.json.Decoder(_Named)
 
 def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches) -> None:
     """The paths below /v1/messages/batches."""
-    face, path = _MessageBatches(service, desk), "/v1/messages/batches"
+    face, path = _MessageBatches(app, service, desk), "/v1/messages/batches"
     create = Operation(
         "Create a message batch.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
         statuses=(400, 403, 404, 413, 429, 503),
@@ -101,9 +101,18 @@ def _of_one(summary: str, gives: Any) -> Operation:
 
 
 class _MessageBatches:
-    def __init__(self, service: Service, desk: BatchDesk | NoBatches) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, app: App, service: Service, desk: BatchDesk | NoBatches) -> None:
+        self._app, self._service, self._desk = app, service, desk
         self._clerks, self._disk = BlockingCalls(_ANSWER_S, "batches"), BlockingCalls(_WRITE_S, "files")
+
+    def _told(self, exchange: Exchange, batch: BatchRecord) -> Reply:
+        return Reply(200, _encoder.encode(message_batch(batch, self._address(exchange))))
+
+    def _address(self, exchange: Exchange) -> str:
+        """Where the client has reached us."""
+        scheme = "https" if exchange.request.header(b"x-forwarded-proto") == "https" else self._app.scheme
+        host = exchange.request.header(b"host")
+        return "" if host is None else f"{scheme}://{host}"
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
@@ -112,10 +121,10 @@ class _MessageBatches:
         models = {name: served.get(name, name) for name in exchange.caller.models or served}
         check = exchange.caller.of.check_storage
         made = await self._disk.ask(self._made, exchange.request.body, submitter_of(exchange), models, check)
-        return _told(exchange, made)
+        return self._told(exchange, made)
 
     async def get(self, exchange: Exchange) -> Reply:
-        return _told(exchange, await self._found(exchange))
+        return self._told(exchange, await self._found(exchange))
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)
@@ -125,7 +134,7 @@ class _MessageBatches:
             raise InvalidInput("before_id", before, "either after_id or before_id, not both")
         found = await self._clerks.ask(self._desk.list, owner_of(exchange), limit + 1, after, before, MESSAGES)
         page = found[-limit:] if before else found[:limit]  # the one too many is the farthest
-        data = [message_batch(each, _address(exchange)) for each in page]
+        data = [message_batch(each, self._address(exchange)) for each in page]
         first, last = (data[0].id, data[-1].id) if data else (None, None)
         return Reply(200, _encoder.encode(MessageBatchList(data, len(found) > limit, first, last)))
 
@@ -133,8 +142,8 @@ class _MessageBatches:
         refuse_pages(exchange)
         found = await self._found(exchange)
         if found.status.is_over:  # it has ended: there is nothing to cancel, and nothing wrong
-            return _told(exchange, found)
-        return _told(exchange, await self._clerks.ask(self._desk.cancel, found.id, owner_of(exchange)))
+            return self._told(exchange, found)
+        return self._told(exchange, await self._clerks.ask(self._desk.cancel, found.id, owner_of(exchange)))
 
     async def delete(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
@@ -212,14 +221,3 @@ async def _pieces(disk: BlockingCalls, files: Sequence[BinaryIO]) -> AsyncGenera
     finally:
         for file in files:
             asyncio.get_running_loop().run_in_executor(None, file.close)  # a read may hold it
-
-
-def _told(exchange: Exchange, batch: BatchRecord) -> Reply:
-    return Reply(200, _encoder.encode(message_batch(batch, _address(exchange))))
-
-
-def _address(exchange: Exchange) -> str:
-    """Where the client has reached us."""
-    scheme = "https" if exchange.request.header(b"x-forwarded-proto") == "https" else "http"
-    host = exchange.request.header(b"host")
-    return "" if host is None else f"{scheme}://{host}"

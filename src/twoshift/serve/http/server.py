@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from twoshift.serve.connection_counts import ConnectionCounts
 from twoshift.serve.http.connection import Connection
@@ -15,10 +17,12 @@ from twoshift.serve.http.handover import Handover
 from twoshift.serve.http.listener import Dealt, Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 from twoshift.serve.http.replies import Handler, Refusal, Replies
+from twoshift.serve.tls import TlsFiles
 
 __all__ = ["HttpServer"]
 
 _SWEEP_S = 1.0
+_HANDSHAKES = 512  # of TLS at a time: the oldest goes for another one
 _OTHER_FILES = 128  # that a process has open beside its connections
 
 
@@ -37,11 +41,14 @@ class HttpServer:
         handover: Handover | None = None,
         counts: ConnectionCounts | None = None,
         dealt: Dealt | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         wanted = limits or HttpLimits()
-        limits = replace(wanted, connections=_connections(wanted.connections))
+        limits = replace(wanted, connections=_connections(wanted.connections, 0 if tls is None else _HANDSHAKES))
         self.peers = Peers(limits, streams, admit, gate=gate, handover=handover, counts=counts)
         self._replies, self._sweep_s, self._dealt = Replies(handler, refusal), sweep_s, dealt
+        self._tls = tls
+        self._shaking: dict[Any, None] = {}  # tasks, the oldest first
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -53,16 +60,12 @@ class HttpServer:
 
     async def start_on(self, sockets: Sequence[socket.socket]) -> None:
         """On these, which are bound; they are its own from now on."""
-        self._listeners = [Listener(each, self._connection, self._dealt) for each in sockets]
+        self._listeners = [Listener(each, self._enter, self._dealt) for each in sockets]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def take_over(self, accepted: socket.socket, data: bytes) -> None:
         """A connection that another process has accepted, with what it has read of it; then closed after one reply."""
-
-        def made() -> Connection:
-            return Connection(self._replies, self.peers, data)
-
-        await asyncio.get_running_loop().connect_accepted_socket(made, accepted)
+        await self._enter(accepted, data)
 
     async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
         """Take no connection and no request any more, answer those that are read; False where time ran out.
@@ -92,28 +95,52 @@ class HttpServer:
         """How many are open."""
         return len(self.peers.open)
 
-    def _connection(self) -> Connection:
-        return Connection(self._replies, self.peers)
+    async def _enter(self, accepted: socket.socket, data: bytes = b"") -> None:
+        def made() -> Connection:
+            return Connection(self._replies, self.peers, data)
+
+        loop = asyncio.get_running_loop()
+        if self._tls is None or data:  # who has read some of it has the keys, and passes on what they open
+            await loop.connect_accepted_socket(made, accepted)
+        else:
+            await self._shake_hands(made, accepted, self._tls.context)
+
+    async def _shake_hands(
+        self, made: Callable[[], Connection], accepted: socket.socket, context: ssl.SSLContext
+    ) -> None:
+        task, limit_s = asyncio.current_task(), self.peers.limits.head_s
+        self._shaking[task] = None
+        if len(self._shaking) > _HANDSHAKES:
+            next(iter(self._shaking)).cancel()
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                made, accepted, ssl=context, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
+            )
+        finally:
+            self._shaking.pop(task, None)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._sweep_s)
             now_s = loop.time()
+            if self._tls is not None:
+                self._tls.refresh()
             for connection in tuple(self.peers.open):
                 connection.sweep(now_s)
 
 
-def _connections(wanted: int) -> int:
+def _connections(wanted: int, more: int) -> int:
     """As many as the process may have files for: it asks for more where it has too few."""
     try:
         import resource
     except ImportError:  # no such limit here
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted + _OTHER_FILES:
-        more = wanted + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(hard, wanted + _OTHER_FILES)
+    others = _OTHER_FILES + more
+    if soft != resource.RLIM_INFINITY and soft < wanted + others:
+        more = wanted + others if hard == resource.RLIM_INFINITY else min(hard, wanted + others)
         with contextlib.suppress(ValueError, OSError):  # a system may allow less than it says
             resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
             soft = more
-    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OTHER_FILES))
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - others))
