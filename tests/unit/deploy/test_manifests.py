@@ -1,0 +1,301 @@
+"""What is deployed: manifests that Kubernetes takes, with commands that the program takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twoshift.cli import main
+from twoshift.units import parse_duration
+
+yaml = pytest.importorskip("yaml")
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = "1.32"
+SETS = ("cpu-small", "gpu-spot", "llm")
+FILES = sorted(path for folder in ("jobs", "kserve") for path in (DEPLOY / folder).glob("*.yaml"))
+CRDS = os.environ.get("TWOSHIFT_CRDS")  # a folder with the CustomResourceDefinitions of a cluster
+Manifest = dict[str, Any]
+
+
+def _script() -> Any:
+    spec = importlib.util.spec_from_file_location("write_manifests", ROOT / "scripts/write_manifests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPT = _script()
+
+
+@cache
+def rendered(values: str) -> list[Manifest]:
+    if not SCRIPT.HELM.is_file():
+        pytest.skip("the package helm-binary is not installed")
+    return SCRIPT.rendered(values)
+
+
+def manifests(source: str) -> list[Manifest]:
+    """Of a set of values, or of a file."""
+    if source in SETS:
+        return rendered(source)
+    return list(yaml.safe_load_all((DEPLOY / source).read_text(encoding="utf-8")))
+
+
+def pod_specs(value: Any) -> Iterator[Manifest]:
+    """Every pod in a manifest, whatever its kind: what has containers."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield {"containers": value["containers"], "volumes": value.get("volumes", [])}
+        if "container" in value:  # of Argo, which names it itself
+            yield {"containers": [{"name": "main", **value["container"]}]}
+        for each in value.values():
+            yield from pod_specs(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from pod_specs(each)
+
+
+SOURCES = (*SETS, *(str(path.relative_to(DEPLOY)) for path in FILES))
+OF_OTHERS = ("ScaledObject", "ServiceMonitor", "ServingRuntime", "InferenceService", "WorkflowTemplate", "RayJob")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_kubernetes_takes_every_manifest_and_every_pod_of_other_kinds(source: str) -> None:
+    for each in manifests(source):
+        if each["kind"] not in OF_OTHERS:
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+        for spec in pod_specs(each):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def test_an_unknown_field_is_found() -> None:
+    (deployment,) = (each for each in rendered("llm") if each["kind"] == "Deployment")
+    deployment = json.loads(json.dumps(deployment))
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
+
+
+def _keeps(model: Any, manifest: Manifest) -> None:
+    """The class that was generated from the definition knows each field."""
+    kept = model.model_validate(manifest).model_dump(by_alias=True, exclude_unset=True, mode="json")
+    assert kept["spec"] == manifest["spec"]
+
+
+@pytest.mark.slow
+def test_keda_and_the_prometheus_operator_take_their_manifests() -> None:
+    keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1")
+    operator = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
+    kinds = {"ScaledObject": keda.ScaledObject, "ServiceMonitor": operator.ServiceMonitor}
+    found = [each for name in SETS for each in rendered(name) if each["kind"] in kinds]
+    assert {each["kind"] for each in found} == set(kinds)
+    for each in found:
+        _keeps(kinds[each["kind"]], each)
+
+
+@pytest.mark.slow
+def test_argo_takes_its_template() -> None:
+    argo = pytest.importorskip("hera.workflows.models")
+    (template,) = manifests("jobs/workflow-template.yaml")
+    _keeps(argo.WorkflowTemplate, template)
+
+
+def _strict(schema: Any) -> Any:
+    """As `kubectl apply --validate=strict` reads it: no unknown field, and numbers or texts where both may be."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    read = {key: _strict(each) for key, each in schema.items()}
+    if "x-kubernetes-int-or-string" in read:
+        return {"type": ["integer", "string"]}
+    if isinstance(read.get("properties"), dict) and not read.get("x-kubernetes-preserve-unknown-fields"):
+        read.setdefault("additionalProperties", False)
+    return read
+
+
+def _definitions() -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for path in Path(CRDS or "").glob("*.yaml"):
+        for each in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            spec = each["spec"]
+            for version in spec["versions"]:
+                name = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
+                found[name] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+@pytest.mark.skipif(not CRDS, reason="TWOSHIFT_CRDS names no folder with CustomResourceDefinitions")
+def test_the_definitions_of_a_cluster_take_the_manifests() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    definitions, checked = _definitions(), set[str]()
+    for each in (each for source in SOURCES for each in manifests(source) if each["kind"] in OF_OTHERS):
+        schema = _strict(definitions[each["apiVersion"], each["kind"]])
+        schema["properties"]["metadata"] = {"type": "object"}
+        jsonschema.Draft202012Validator(schema).validate(each)
+        checked.add(each["kind"])
+    assert checked == set(OF_OTHERS)
+
+
+class _Parsed(BaseException):
+    """Ends a command where its settings are known."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+
+def parsed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The settings that the real command line makes of a container's arguments."""
+
+    def stop(settings: Any, *_rest: Any) -> None:
+        raise _Parsed(settings)
+
+    monkeypatch.setattr("twoshift.cli.serve._serve", stop)
+    monkeypatch.setattr("twoshift.cli.run._run", stop)
+    with pytest.raises(_Parsed) as caught:
+        main(words)
+    return caught.value.settings
+
+
+def config_of(values: str) -> str:
+    for each in rendered(values):
+        if each["kind"] == "Secret":
+            return each["stringData"]["twoshift.toml"]
+    return (DEPLOY / f"helm/values/{values}.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("values", SETS)
+def test_a_server_takes_its_arguments_and_ends_inside_the_grace_period(
+    values: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (deployment,) = (each for each in rendered(values) if each["kind"] == "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    file = tmp_path / "twoshift.toml"
+    file.write_text(config_of(values), encoding="utf-8")
+    settings = parsed([each.replace("/etc/twoshift/twoshift.toml", str(file)) for each in container["args"]], monkeypatch)
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert (settings.host, settings.port, settings.grpc_port) == ("0.0.0.0", ports["http"], ports.get("grpc"))  # noqa: S104
+    needed_s = container["lifecycle"]["preStop"]["sleep"]["seconds"] + settings.grace_s
+    assert spec["terminationGracePeriodSeconds"] > needed_s
+    startup = container["startupProbe"]
+    longest_s = max(parse_duration(each.load_timeout, "load_timeout") for each in settings.models.values())
+    assert startup["periodSeconds"] * startup["failureThreshold"] > longest_s
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    for path in FILES:
+        for each in manifests(str(path.relative_to(DEPLOY))):
+            named = f"{path.name} {each['metadata']['name']}"
+            if each["kind"] == "RayJob":
+                yield named, shlex.split(each["spec"]["entrypoint"])[1:]
+            elif each["kind"] == "WorkflowTemplate":
+                given = {one["name"]: one["value"] for one in each["spec"]["arguments"]["parameters"]}
+                args = each["spec"]["templates"][0]["container"]["args"]
+                yield named, [re.sub(r"\{\{workflow\.parameters\.(\w+)\}\}", lambda m: given[m[1]], one) for one in args]
+            else:
+                for spec in pod_specs(each):
+                    yield named, [one.replace("{{.Name}}", "search") for one in spec["containers"][0]["args"]]
+
+
+@pytest.mark.parametrize(("named", "words"), list(commands()), ids=[name for name, _ in commands()])
+def test_the_program_takes_the_commands_of_jobs_and_of_kserve(
+    named: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = parsed(words, monkeypatch)
+    if words[0] == "serve":
+        assert (settings.port, list(settings.models)) == (8080, ["search"])
+        assert settings.models["search"].model.startswith("/mnt/models")
+    else:
+        assert settings.output == "s3://corpus/embedded"
+
+
+def queries() -> set[str]:
+    text = json.dumps([each for source in SOURCES for each in manifests(source)])
+    return set(re.findall(r"\btwoshift_[a-z_]+", " ".join(re.findall(r'"query": "(.+?)(?<!\\)"', text))))
+
+
+@pytest.mark.slow
+def test_a_real_server_answers_the_probes_and_exports_the_metrics_that_scale_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("prometheus_client", "httptools", "uvloop", "pyarrow", "sqlalchemy"):
+        pytest.importorskip(name)
+    from twoshift import Server
+    from twoshift.serve.llm import exposition
+
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path))
+    probes = set(re.findall(r'"path": "(/[^"]+)", "port"', json.dumps([manifests(source) for source in SOURCES])))
+    assert probes == {"/healthz", "/readyz", "/v2/health/ready", "/v2/health/live"}
+    with Server(f"{ROOT}/examples/sentiment.py:Sentiment", slo_ms=50, port=0) as server:
+        for probe in probes:
+            with urllib.request.urlopen(server.address + probe) as reply:  # noqa: S310
+                assert reply.status == 200
+        with urllib.request.urlopen(server.address + "/metrics") as reply:  # noqa: S310
+            exported = set(re.findall(r"^(twoshift_\w+)", reply.read().decode(), re.MULTILINE))
+    assert 'lane="online"' in json.dumps(manifests("llm")).replace("\\", "")
+    of_llms = {f"twoshift_{each[1]}" for each in exposition._WHOLE}
+    assert len(queries()) == 4
+    assert queries() <= exported | of_llms
+
+
+def test_no_pod_writes_to_its_root_or_has_capabilities() -> None:
+    seen = 0
+    for each in (each for source in SOURCES for each in manifests(source) if each["kind"] != "RayJob"):
+        for spec in pod_specs(each):
+            seen += 1
+            context = spec["containers"][0]["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+    assert seen == len(SETS) + 6
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("keda.minReplicas=0", "use 1 or more"),
+        ("keda.cooldownSeconds=30", "use 120 or more"),
+        ("priorityClasses.create=false", "batchQuota counts pods by PriorityClass"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_with_what_to_change(option: str, said: str) -> None:
+    rendered("gpu-spot")
+    with pytest.raises(RuntimeError, match=said):
+        SCRIPT.rendered("gpu-spot", "--set", option)
+
+
+def test_the_kustomize_files_are_those_of_the_chart() -> None:
+    rendered("cpu-small")
+    for path, text in SCRIPT.kustomize_files().items():
+        assert path.read_text(encoding="utf-8") == text, f"run {Path(sys.executable).name} scripts/write_manifests.py"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_builds_the_base_and_the_overlay() -> None:
+    built = subprocess.run(["kubectl", "kustomize", DEPLOY / "kustomize/gpu-spot"], capture_output=True, check=True)
+    found = {each["kind"]: each for each in yaml.safe_load_all(built.stdout)}
+    for kind, each in found.items():
+        if kind not in OF_OTHERS:
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+    spec = found["Deployment"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert spec["volumes"][0]["secret"]["secretName"] == found["Secret"]["metadata"]["name"]
