@@ -192,7 +192,8 @@ def test_a_server_takes_its_arguments_and_ends_inside_the_grace_period(
     (container,) = spec["containers"]
     file = tmp_path / "twoshift.toml"
     file.write_text(config_of(values), encoding="utf-8")
-    settings = parsed([each.replace("/etc/twoshift/twoshift.toml", str(file)) for each in container["args"]], monkeypatch)
+    words = [each.replace("/etc/twoshift/twoshift.toml", str(file)) for each in container["args"]]
+    settings = parsed(words, monkeypatch)
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert (settings.host, settings.port, settings.grpc_port) == ("0.0.0.0", ports["http"], ports.get("grpc"))  # noqa: S104
     needed_s = container["lifecycle"]["preStop"]["sleep"]["seconds"] + settings.grace_s
@@ -202,6 +203,12 @@ def test_a_server_takes_its_arguments_and_ends_inside_the_grace_period(
     assert startup["periodSeconds"] * startup["failureThreshold"] > longest_s
 
 
+def argo_words(spec: Manifest) -> Iterator[str]:
+    given = {f"{{{{workflow.parameters.{each['name']}}}}}": each["value"] for each in spec["arguments"]["parameters"]}
+    for word in spec["templates"][0]["container"]["args"]:
+        yield given.get(word, word)
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     for path in FILES:
         for each in manifests(str(path.relative_to(DEPLOY))):
@@ -209,9 +216,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             if each["kind"] == "RayJob":
                 yield named, shlex.split(each["spec"]["entrypoint"])[1:]
             elif each["kind"] == "WorkflowTemplate":
-                given = {one["name"]: one["value"] for one in each["spec"]["arguments"]["parameters"]}
-                args = each["spec"]["templates"][0]["container"]["args"]
-                yield named, [re.sub(r"\{\{workflow\.parameters\.(\w+)\}\}", lambda m: given[m[1]], one) for one in args]
+                yield named, list(argo_words(each["spec"]))
             else:
                 for spec in pod_specs(each):
                     yield named, [one.replace("{{.Name}}", "search") for one in spec["containers"][0]["args"]]
