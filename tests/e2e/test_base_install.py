@@ -58,6 +58,13 @@ def test_every_verb_works_or_says_in_one_line_what_is_missing(tmp_path: Path) ->
         assert "twoshift[" not in ran["out"] + ran["err"], name
 
 
+def test_every_command_has_its_help(tmp_path: Path) -> None:
+    verbs = [[*name.split()[1:], "--help"] for name, _ in commands()]
+    for argv, ran in zip(verbs, _ran(verbs, tmp_path), strict=True):
+        assert ran["code"] == 0, (argv, ran)
+        assert "Usage: " in ran["out"], (argv, ran)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
