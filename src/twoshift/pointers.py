@@ -16,7 +16,14 @@ import msgspec
 from twoshift.errors import Broken, NotFound
 from twoshift.ports import Blobs
 
-__all__ = ["add_pointer", "current_pointer", "delete_replaced", "pointers_newest_first", "read_manifest"]
+__all__ = [
+    "add_pointer",
+    "check_format",
+    "current_pointer",
+    "delete_replaced",
+    "pointers_newest_first",
+    "read_manifest",
+]
 
 _POINTER = re.compile(r"current-(\d{6,})\.json")
 _KEPT = 2  # generations whose files stay: the current one, and the one that somebody may be reading still
@@ -38,11 +45,31 @@ class _Manifest(Protocol):
 _M = TypeVar("_M", bound=_Manifest)
 
 
+class _Formatted(msgspec.Struct):
+    """As much as records of every version have in common."""
+
+    format: int
+
+
+def check_format(data: bytes, location: str, known_format: int) -> None:
+    """Raises Broken where a newer Twoshift has written it; asked before the rest is read, which may be unreadable."""
+    try:
+        found = msgspec.json.decode(data, type=_Formatted).format
+    except msgspec.DecodeError:
+        return  # damaged: whoever reads the rest says how
+    if found > known_format:
+        raise Broken(
+            f"{location} was written by a newer version of Twoshift (format {found}; this version reads up to "
+            f"{known_format}): use that version, or a newer one"
+        )
+
+
 def read_manifest(blobs: Blobs, location: str, kind: type[_M], known_format: int) -> _M | None:
     """What commits a generation; None where it is not committed. Raises Broken where it cannot be read."""
     data = blobs.read(location)
     if data is None:
         return None
+    check_format(data, location, known_format)
     try:
         found = msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:

@@ -18,6 +18,7 @@ from twoshift.declare import declared
 from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
 from twoshift.llm_ports import QualityReport
+from twoshift.pointers import check_format
 from twoshift.ports import Blobs, RuntimeInfo
 from twoshift.registry.names import parse_ref
 from twoshift.types import LoadedAdapter
@@ -189,9 +190,15 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
     data = blobs.read(plan_location(output))
     if data is None:
         return None
+    check_format(data, plan_location(output), _FORMAT)
     try:
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, InvalidInput) as error:
+        if "unknown field" in str(error):  # a setting that came later
+            raise Broken(
+                f"{plan_location(output)} was written by a newer version of Twoshift ({error}): resume with that "
+                "version, or use another output folder"
+            ) from error
         raise Broken(
             f"{plan_location(output)} is damaged ({error}); start the job again with another output folder"
         ) from error

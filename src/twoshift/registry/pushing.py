@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from twoshift.errors import Broken
+from twoshift.pointers import check_format
 from twoshift.ports import Blobs
 from twoshift.registry.artifact import Artifact, ArtifactFile, HashedChunks, chunks_of, hashed
 from twoshift.registry.cleaning import Cleaning
@@ -44,6 +45,7 @@ class Push:
         checked_model_name(self.name)
         blobs, layout = self.blobs, self.layout
         blobs.create(layout.mark, msgspec.json.encode({"format": FORMAT, "id": uuid.uuid4().hex}))
+        check_format(blobs.read(layout.mark) or b"", layout.mark, FORMAT)
         sent = Bytes(2 * self.artifact.size_bytes, progress)  # read once to know its name, once to send it; or at once
         with cleaning.kept_off() as lease:
             blobs.sweep(layout.root)

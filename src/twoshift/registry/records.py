@@ -10,6 +10,7 @@ import msgspec
 
 from twoshift.decodable import decodable
 from twoshift.errors import Broken
+from twoshift.pointers import check_format
 
 __all__ = [
     "FORMAT",
@@ -110,12 +111,11 @@ def content_checksum(files: Iterable[VersionFile]) -> str:
 
 def read_version(data: bytes, where: str) -> Version:
     """A version's record, whole and true to itself; raises Broken."""
+    check_format(data, where, FORMAT)
     try:
         found = msgspec.json.decode(data, type=Version)
     except (msgspec.DecodeError, ValueError) as error:
         raise Broken(f"{where} is damaged ({error}); push the model again") from error
-    if found.format > FORMAT:
-        raise Broken(f"{where} has format {found.format}; this version of Twoshift reads formats up to {FORMAT}")
     if content_checksum(found.files) != found.checksum or any(not is_inside(file.path) for file in found.files):
         raise Broken(f"{where} is damaged: its checksum is not that of its files; push the model again")
     return found

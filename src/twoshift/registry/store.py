@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from twoshift.errors import Broken, InvalidInput, NotFound
+from twoshift.pointers import check_format
 from twoshift.ports import Blobs
 from twoshift.registry.aliases import Aliases
 from twoshift.registry.artifact import Artifact
@@ -22,7 +23,7 @@ from twoshift.registry.facts import Evaluations, VersionProfiles
 from twoshift.registry.layout import Layout, number_of
 from twoshift.registry.names import ModelRef
 from twoshift.registry.pushing import Push
-from twoshift.registry.records import Version, VersionUse, read_version
+from twoshift.registry.records import FORMAT, Version, VersionUse, read_version
 
 __all__ = ["Registry"]
 
@@ -45,8 +46,11 @@ class Registry:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever pushed there."""
-        return self.blobs.read(self.layout.mark) is not None
+        """Whether anything was ever pushed there; raises Broken where a newer Twoshift keeps it."""
+        mark = self.blobs.read(self.layout.mark)
+        if mark is not None:
+            check_format(mark, self.layout.mark, FORMAT)
+        return mark is not None
 
     # Versions
 

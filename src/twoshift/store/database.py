@@ -239,9 +239,26 @@ def _migrate(engine: Engine) -> None:
         command.upgrade(config, "head")
     except SQLAlchemyError:
         raise
-    except Exception as error:  # alembic's own: tables of a newer Twoshift
+    except Exception as error:  # alembic's own
         shown = make_url(str(engine.url)).render_as_string(hide_password=True)
-        raise InvalidInput("database", shown, f"a database of this version of Twoshift ({error})") from error
+        raise InvalidInput("database", shown, _accepted(engine, config, error)) from error
+
+
+def _accepted(engine: Engine, config: Any, error: Exception) -> str:
+    """What is accepted in place of a database that alembic cannot bring up to date."""
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(config)
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    if current is None or current in {each.revision for each in scripts.walk_revisions()}:
+        return f"a database that can be brought up to date ({_first_line(error)})"
+    return (
+        "a database of this version of Twoshift or an older one. A newer version has changed this one "
+        f"(to {current}; this version knows up to {scripts.get_current_head()}): use that version, or restore a copy "
+        "from before the upgrade"
+    )
 
 
 def _origin(error: BaseException | None) -> BaseException | None:

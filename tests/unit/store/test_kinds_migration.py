@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift.errors import InvalidInput
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import DeviceUsage
 from twoshift.store.batches import SqlBatches
@@ -82,3 +83,16 @@ def test_usage_that_was_counted_before_goes_on_as_version_1(tmp_path: Path) -> N
     usage.put("w", [DeviceUsage("2026-01-31", "red", "live", "m", rows=5, version="2")])
     assert [each.rows for each in usage.sums("2026-01-01", "2026-01-31", ["version"])] == [3, 5]
     usage.close()
+
+
+def test_a_database_of_a_newer_release_is_refused_by_name_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    Database(f"sqlite:///{path}").close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999_later'")
+    connection.close()
+    with pytest.raises(InvalidInput, match=r"newer version has changed this one \(to 9999_later; this version knows"):
+        Database(f"sqlite:///{path}")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999_later",)]
+    connection.close()
