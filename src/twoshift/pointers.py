@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from twoshift.decodable import decodable
 from twoshift.errors import Broken, NotFound
 from twoshift.ports import Blobs
 
@@ -45,6 +46,7 @@ class _Manifest(Protocol):
 _M = TypeVar("_M", bound=_Manifest)
 
 
+@decodable
 class _Formatted(msgspec.Struct):
     """As much as records of every version have in common."""
 
