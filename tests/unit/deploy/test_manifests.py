@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from program_words import parsed
 
-from twoshift.cli import main
 from twoshift.units import parse_duration
 
 yaml = pytest.importorskip("yaml")
@@ -156,26 +156,6 @@ def test_the_definitions_of_a_cluster_take_the_manifests() -> None:
     assert checked == set(OF_OTHERS)
 
 
-class _Parsed(BaseException):
-    """Ends a command where its settings are known."""
-
-    def __init__(self, settings: Any) -> None:
-        self.settings = settings
-
-
-def parsed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The settings that the real command line makes of a container's arguments."""
-
-    def stop(settings: Any, *_rest: Any) -> None:
-        raise _Parsed(settings)
-
-    monkeypatch.setattr("twoshift.cli.serve._serve", stop)
-    monkeypatch.setattr("twoshift.cli.run._run", stop)
-    with pytest.raises(_Parsed) as caught:
-        main(words)
-    return caught.value.settings
-
-
 def config_of(values: str) -> str:
     for each in rendered(values):
         if each["kind"] == "Secret":
@@ -235,8 +215,11 @@ def test_the_program_takes_the_commands_of_jobs_and_of_kserve(
 
 
 def queries() -> set[str]:
-    text = json.dumps([each for source in SOURCES for each in manifests(source)])
-    return set(re.findall(r"\btwoshift_[a-z_]+", " ".join(re.findall(r'"query": "(.+?)(?<!\\)"', text))))
+    """The metrics that ScaledObjects and the dashboard ask for."""
+    dashboard = json.loads((DEPLOY / "compose/grafana/dashboard.json").read_text(encoding="utf-8"))
+    text = json.dumps([[each for source in SOURCES for each in manifests(source)], dashboard])
+    asked = " ".join(re.findall(r'"(?:query|expr)": "(.+?)(?<!\\)"', text))
+    return {name.removesuffix("_bucket") for name in re.findall(r"\btwoshift_[a-z_]+", asked)}
 
 
 @pytest.mark.slow
@@ -256,10 +239,10 @@ def test_a_real_server_answers_the_probes_and_exports_the_metrics_that_scale_it(
             with urllib.request.urlopen(server.address + probe) as reply:  # noqa: S310
                 assert reply.status == 200
         with urllib.request.urlopen(server.address + "/metrics") as reply:  # noqa: S310
-            exported = set(re.findall(r"^(twoshift_\w+)", reply.read().decode(), re.MULTILINE))
+            exported = set(re.findall(r"^# TYPE (twoshift_\w+)", reply.read().decode(), re.MULTILINE))
     assert 'lane="online"' in json.dumps(manifests("llm")).replace("\\", "")
     of_llms = {f"twoshift_{each[1]}" for each in exposition._WHOLE}
-    assert len(queries()) == 4
+    assert len(queries()) == 11
     assert queries() <= exported | of_llms
 
 
