@@ -15,6 +15,7 @@ from twoshift.fleet.control import Loaded, ToChild, UsageReport, WorkEnded, Work
 from twoshift.fleet.link import Link
 from twoshift.fleet.wake_up import WakeUp
 from twoshift.fleet.wire import Heartbeat
+from twoshift.serve.host import Visit, paused
 from twoshift.serve.sums import NOTHING, queues_together, stats_together
 from twoshift.types import Lane, ReplicaCounts
 
@@ -173,10 +174,10 @@ class ReplicaGroup:
         """As its fleet says; None where a replica can be asked."""
         return None if self._askable else self.fleet.wakes_in_s()
 
-    async def awake(self, rows: int, deadline_s: float | None) -> None:
+    async def awake(self, rows: int, deadline_s: float | None, visit: Visit | None = None) -> None:
         """Until a replica can be asked, where the fleet sleeps; raises Asleep where that is too late."""
-        if not self._askable:
-            await self.wake_up.wait(rows, deadline_s, self.wakes_in_s)
+        if not self._askable:  # that is no work of the host's: it would turn others away for what a request costs
+            await paused(visit, self.wake_up.wait(rows, deadline_s, self.wakes_in_s))
 
     def health(self) -> Health:
         """Whether a replica can be asked, or will be by whoever asks; one that hangs is replaced."""

@@ -76,7 +76,7 @@ class FleetModel(FleetBackend[Derived]):
         """As a replica answers it; one that is lost before it began, or refuses, is not the only one that is asked."""
         given, visit = None, request.visit
         characters = list[int]()
-        await self.group.awake(len(request.rows), request.deadline_s)
+        await self.group.awake(len(request.rows), request.deadline_s, visit)
         self._look()
         if self._preparing is not None:
             given = await self._preparing.prepared(

@@ -35,19 +35,25 @@ class WakeUp:
                 each.set_result(None)
 
     async def wait(self, rows: int, deadline_s: float | None, left_s: Callable[[], float | None]) -> None:
-        """Until a replica can be asked; raises Asleep where that is too late.
+        """Until a replica can be asked; raises Asleep where that is too late: told at once, or at the deadline where a
+        start takes longer than the last one did.
 
         `left_s` says how long its start will take; None: there is no start to wait for.
         """
         self.wanted()
+        if deadline_s is not None and (start_s := left_s()) is not None and deadline_s - time.monotonic() <= start_s:
+            raise _asleep(start_s)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ready] = rows, time.monotonic()
         try:
             while not ready.done() and (start_s := left_s()) is not None:
                 time_s = _LOOK_S if deadline_s is None else deadline_s - time.monotonic()
-                if deadline_s is not None and time_s <= start_s:
-                    why = f"the model is asleep, and a replica is ready in about {start_s:.2g} s"
-                    raise Asleep(why, start_s or _OVERDUE_S)
+                if time_s <= 0:
+                    raise _asleep(start_s)
                 await asyncio.wait([ready], timeout=min(_LOOK_S, time_s))
         finally:
             del self._waiting[ready]
+
+
+def _asleep(start_s: float) -> Asleep:
+    return Asleep(f"the model is asleep, and a replica is ready in about {start_s:.2g} s", start_s or _OVERDUE_S)

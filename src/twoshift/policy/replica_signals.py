@@ -100,7 +100,8 @@ def _floor(state: ReplicaState, settings: ReplicaSettings) -> Need:
 
 
 def _by_refused(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
-    refused, offered, ready = state.refused_rows_per_s, state.live_rows_per_s, state.ready
+    refused, ready = state.refused_rows_per_s, state.ready
+    offered = max(state.live_rows_per_s, refused)  # one that waited for a replica is refused long after it came
     if refused <= settings.refused_share * offered:
         return None
     served = max(offered - refused, offered / 2)  # it doubles at most, as a queue does

@@ -28,6 +28,7 @@ __all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_o
 
 _LOADING_RETRY_S, _FAILED_RETRY_S = 2.0, 30.0
 _FIRST_TIMEOUT_S = 1.0  # before a model says what its objective is
+_PATIENCE = 4.0  # a start on a busy machine takes that many times as long as the last one
 
 
 class DeploymentState(StrEnum):
@@ -90,6 +91,12 @@ class Deployment:
         if serving is None:
             raise self.unavailable()
         return serving.backend
+
+    @property
+    def patience_s(self) -> float:
+        """What a request has that brings no time: where the model sleeps, also for its start."""
+        wakes_in_s = None if self.serving is None else self.serving.wakes_in_s()
+        return self.timeout_s + _PATIENCE * (wakes_in_s or 0.0)
 
     @property
     def servings(self) -> list[Serving]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from twoshift.policy.host import HostPolicy, HostWork
 
-__all__ = ["UNREAD", "Host", "HostFacts", "Visit"]
+__all__ = ["UNREAD", "Host", "HostFacts", "Visit", "paused"]
 
+_T = TypeVar("_T")
 UNREAD = "the server is too busy to answer by the deadline"
 
 
@@ -103,6 +105,17 @@ class Visit:
             policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
             if now_s > self._due_s:
                 policy.was_late(self._had_s, now_s)
+
+
+async def paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
+    """What it gives; the loop does other things meanwhile."""
+    if visit is None:
+        return await waits
+    visit.pause()
+    try:
+        return await waits
+    finally:
+        visit.resume()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from twoshift.endpoints.facts import check_texts
 from twoshift.engine.long_texts import PiecedRows, pieced_by
 from twoshift.errors import Late, too_many_tokens
 from twoshift.ports import LookupRuntime, Prepared
-from twoshift.serve.host import Visit
+from twoshift.serve.host import Visit, paused
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.stages import Stages
@@ -24,7 +24,6 @@ __all__ = ["Preparing"]
 
 _THREADS = 2
 _AS_THEY_COME = TextPolicy()
-_T = TypeVar("_T")
 
 
 class Preparing:
@@ -51,14 +50,14 @@ class Preparing:
         rows, visit = request.rows, request.visit
         check_texts(rows, self._texts)
         if self._lookups is not None:
-            rows = await _paused(visit, self._looked_up(self._lookups, rows, request.deadline_s))
+            rows = await paused(visit, self._looked_up(self._lookups, rows, request.deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         if self._time.is_quick(characters):
             prepared = self._prepare(rows)
             taken_s = time.monotonic() - began_s
             self._time.observed(characters, taken_s, taken_s)
         else:
-            prepared = await _paused(visit, self._in_time(rows, characters, request.deadline_s, visit))
+            prepared = await paused(visit, self._in_time(rows, characters, request.deadline_s, visit))
         if self._texts.too_long == "error" and prepared.rows.truncated.any():
             place = int(prepared.rows.truncated.argmax())
             raise too_many_tokens(f"row {place}", int(prepared.rows.lengths[place]))
@@ -107,17 +106,6 @@ class Preparing:
             self._time.observed(characters, processor_s, clock_s - (time.process_time() - process_s))
             if visit is not None and self._is_users:  # a user's Python, and no library's
                 visit.before_s += processor_s
-
-
-async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
-    """What it gives; the loop does other things meanwhile."""
-    if visit is None:
-        return await waits
-    visit.pause()
-    try:
-        return await waits
-    finally:
-        visit.resume()
 
 
 def _tell_late(visit: Visit, loop: asyncio.AbstractEventLoop, _prepared: Future[PiecedRows]) -> None:

@@ -33,7 +33,6 @@ __all__ = ["Fronts", "Repository", "Service", "close_models"]
 _logger = logging.getLogger("twoshift.serve")
 _NOT_READY_S = 1.0
 _WATCH_S = 1.0
-_PATIENCE = 4.0  # a start on a busy machine takes that many times as long as the last one
 _LONGEST_WAIT_S = 60.0  # that somebody is told to wait
 
 
@@ -108,7 +107,7 @@ class Service:
 
     def timeout_s(self, model: Deployment | None) -> float:
         """Of a request that brings none; the longest where its model is not known."""
-        return self._longest_timeout_s if model is None else model.timeout_s
+        return self._longest_timeout_s if model is None else model.patience_s
 
     def derived(self, model: Deployment) -> Derived | LlmDerived:
         """What follows from its curve and from what its requests cost the host, as learned so far."""
@@ -145,7 +144,7 @@ class Service:
         Raises TryLater where it would be too late, Late where it is.
         """
         now_s = time.monotonic()
-        left_s = arrived_s + (model.timeout_s if timeout_s is None else timeout_s) - now_s
+        left_s = arrived_s + (model.patience_s if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
             raise Late("the deadline passed before the request could start", begun=False)
         wait_s = self.host.wait_s(size, left_s, now_s, None if model.may_skip_device else model)
@@ -234,8 +233,7 @@ class Service:
             raise TryLater("the server is shutting down", _NOT_READY_S)
         serving = self._entered(model, caller)
         backend = serving.backend
-        # who has set no time waits for a model that sleeps
-        had_s = model.timeout_s + _PATIENCE * (serving.wakes_in_s() or 0.0) if timeout_s is None else timeout_s
+        had_s = model.patience_s if timeout_s is None else timeout_s
         model.metrics.offered_rows += len(rows)
         if visit is not None:
             visit.reserve(had_s)

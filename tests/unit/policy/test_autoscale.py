@@ -382,6 +382,12 @@ def test_refusals_add_replicas_in_proportion_and_double_at_most() -> None:
     assert [target(refused) for refused in (0.5, 5.0, 30.0, 90.0)] == [4, 5, 6, 8]
 
 
+def test_requests_that_are_refused_long_after_they_came_ask_for_a_replica() -> None:
+    """They waited for a start that failed: nothing is offered any more when they are refused."""
+    state = ReplicaState(ready=0, live_rows_per_s=0.0, refused_rows_per_s=0.5, replica_rows_per_s=1000)
+    assert ReplicaPolicy(ReplicaSettings(min_replicas=0, max_replicas=4)).decide(state, 0.0).target == 1
+
+
 @UNTIMED
 @given(st.lists(st.tuples(loads, backlogs, st.floats(0, 100)), max_size=25), st.integers(0, 25))
 def test_a_policy_that_is_handed_a_memory_decides_as_the_one_that_had_it(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from own_service import doubling_service
@@ -118,3 +120,11 @@ def test_what_a_requests_form_depends_on_is_made_once_for_a_backend_and_its_outp
         assert after is not before
         model.backend.outputs = (Tensor("late", "float32", (3,)),)
         assert facts_of(model).sizes == {"late": 3}
+
+
+def test_a_request_without_a_time_is_let_in_with_the_time_that_a_start_takes_where_its_model_sleeps() -> None:
+    """Else a burst that wakes a model is turned away as if its answers were due within the objective."""
+    model, service = Deployment("m"), Service(Deployments())
+    assert service.timeout_s(model) == model.timeout_s
+    model.serving = cast(Any, SimpleNamespace(wakes_in_s=lambda: 5.0))
+    assert service.timeout_s(model) >= model.timeout_s + 5.0
