@@ -30,7 +30,7 @@ from twoshift.batch.verify import check_parts, refuse_damaged
 from twoshift.declare import settings_of
 from twoshift.decodable import decodable
 from twoshift.engine.window import described
-from twoshift.errors import InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
 from twoshift.ports import Blobs
 
 __all__ = ["JobLoading", "LoadReport", "load_parts"]
@@ -71,6 +71,7 @@ class JobLoading:
         self._committed = set[int]()
         self._changed, self._closed = threading.Condition(), False  # guards the two
         self._problem = ""  # why the store takes no rows
+        self._failure: Exception | None = None  # the same, if it will not pass
         self._thread: threading.Thread | None = None
 
     @property
@@ -146,6 +147,11 @@ class JobLoading:
         """Why the store takes no rows; empty where it does."""
         return self._problem
 
+    def raise_failure(self) -> None:
+        """What has ended the loads for good: a job is told at its end, and a stream has none."""
+        if self._failure is not None:
+            raise self._failure
+
     @property
     def next_shard(self) -> int | None:
         """The first that is not loaded; None where there is no store."""
@@ -200,6 +206,7 @@ class JobLoading:
                     self._changed.wait_for(lambda: self._closed, wait_s)
             except Exception as error:  # it will not pass: `finish` tries it once more, and raises it
                 self._problem = str(error) if isinstance(error, TwoshiftError) else described(error)
+                self._failure = error
                 return
 
     def _awaited(self, parts: _Parts) -> int | None:
@@ -275,6 +282,11 @@ class _Parts:
 
     def _verify(self, shard: int) -> None:
         """A part of an earlier run may have been damaged since; one of this run was just written."""
-        if f"part-{shard:06d}" in self._listing.seals:
-            bad = [each for each in check_parts(self._output, self.plan, [shard], self._listing) if each.why]
-            refuse_damaged(self.plan.settings.output, bad)
+        name = part_location(self.plan, shard).rpartition("/")[2]
+        if name not in self._listing.sizes or not self._listing.seals_of(name):
+            return
+        bad = [each for each in check_parts(self._output, self.plan, [shard], self._listing) if each.why]
+        if bad and self.plan.is_stream:
+            accepted = "restore it from a backup, or begin again with another output folder"
+            raise Broken(f"{self.plan.settings.output}/{bad[0].name} {bad[0].why}: {accepted}")
+        refuse_damaged(self.plan.settings.output, bad)

@@ -159,7 +159,9 @@ class Plan(msgspec.Struct, frozen=True):
         return self.shards[shard - self.first_shard]
 
     def shard_rows(self, shard: int) -> int | None:
-        """How many rows its part has; None where nobody has counted them."""
+        """How many rows its part has; None where nobody has counted them, as in a stream."""
+        if self.is_stream:
+            return None
         counts = [piece.rows for piece in self.shards[shard]]
         return None if None in counts else sum(count or 0 for count in counts)
 

@@ -239,7 +239,7 @@ class FolderSource:
     def _dead(self, now_s: float) -> Arrived | None:
         """A file that cannot be read and has stayed as it is for so long that nobody writes to it any more."""
         for location, found in self._found.items():
-            if found.problem and now_s - found.since_s >= _GIVE_UP_S:
+            if found.problem and self._age(found, now_s) >= _GIVE_UP_S:
                 del self._found[location]
                 dead = SeenFile(location, found.blob.identity, 0, is_done=True, is_dead=True)
                 self._seen[location] = dead

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from twoshift.batch.inputs import read
 from twoshift.batch.part_stats import PartStats, StreamMark
-from twoshift.batch.plan import Plan
+from twoshift.batch.plan import Plan, plan_location
 from twoshift.batch.result_columns import ERROR
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped
@@ -108,6 +108,7 @@ class WindowScorer:
         self._output = blobs_for(plan.settings.output)
         self._parts = StreamOutput(self._output, plan.settings.output)
         self._letters = DeadLetters(self._output, plan.settings.output)
+        self._begun_as = self._plan_identity()
         self._threads = ThreadPoolExecutor(AT_ONCE, "twoshift-window")
         self._begun: deque[tuple[_Turn, Future[Committed]]] = deque()
         self._last: _Turn | None = None
@@ -185,7 +186,7 @@ class WindowScorer:
         number = window.number
         mark = StreamMark(number, number, self._merged(window.positions))
         witness = _Witness(turn, before, mark, self._stop)
-        witness.publish = lambda letters: self._letters.write(number, letters) if letters else None
+        witness.publish = lambda letters: self._before_part(number, letters)
         inside = window.blobs_for(self._blobs_for)
         scorer = ShardScorer(self._engine, window.plan(self._plan), inside, "stream", self._owner, witness=witness)
         try:
@@ -195,6 +196,21 @@ class WindowScorer:
         if not published:
             stats = self._others(number, mark)
         return stats, len(witness.letters)
+
+    def _before_part(self, number: int, letters: list[DeadLetter]) -> None:
+        """Raises Broken in a folder that is no more ours: a part without those before it could not be gone on from."""
+        if self._plan_identity() != self._begun_as:
+            output = self._plan.settings.output
+            raise Broken(
+                f"{output} was deleted or replaced while the stream wrote to it: run the same command again; "
+                "it goes on behind the parts that are there, or begins anew where there are none"
+            )
+        if letters:
+            self._letters.write(number, letters)
+
+    def _plan_identity(self) -> str | None:
+        found = self._output.stat(plan_location(self._plan.settings.output))
+        return None if found is None else found.identity
 
     def _others(self, number: int, mark: StreamMark) -> PartStats:
         """Of a part that was there: ours, of an attempt whose end was not heard of, or another writer's."""

@@ -271,6 +271,7 @@ class Stream:
             self._sending.add(window.number + 1)
         if self._loading.problem:
             self._counts.problem("store", self._loading.problem)
+            self._loading.raise_failure()
 
     @property
     def _mergeable_below(self) -> int | None:

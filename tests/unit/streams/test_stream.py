@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -21,6 +23,7 @@ from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
 from twoshift.streams import folder_source
 from twoshift.streams.commits import StreamOutput
+from twoshift.streams.progress import StreamSnapshot
 from waiting import until
 
 
@@ -166,6 +169,47 @@ def test_results_are_loaded_into_a_store_as_those_of_a_job_are(streaming: Stream
     assert found == [(row, float(row) ** 2) for row in range(8)]
 
 
+def test_parts_that_a_killed_run_has_not_loaded_are_loaded_by_the_next(streaming: Streaming) -> None:
+    store = streaming.path / "results.sqlite"
+    streaming.put("a.jsonl", range(5))
+    streaming.run()  # committed, and in no store
+    streaming.put("b.jsonl", range(5, 8))
+    streaming.run(into=str(store), into_key="id")
+    with contextlib.closing(sqlite3.connect(store)) as session:
+        assert session.execute("SELECT count(*) FROM results").fetchone() == (8,)
+
+
+def test_a_damaged_part_that_is_to_be_loaded_ends_the_stream_while_it_runs(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    streaming.run()
+    part = streaming.out / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:-40] + b"\0" * 40)
+    stream = streaming.stream(into=str(streaming.path / "results.sqlite"), once=False, fresh=0.05)
+
+    def more(now: StreamSnapshot) -> None:
+        assert now.windows < 100, "it goes on, and no row is loaded any more"
+        streaming.put(f"b{time.monotonic_ns()}.jsonl", range(1))
+
+    with pytest.raises(Broken, match=r"part-000000\.parquet is damaged: its checksum differs: restore it"):
+        stream.run(more)
+
+
+def test_an_output_folder_that_is_deleted_meanwhile_ends_the_stream(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    stream = streaming.stream(once=False, fresh=0.05)
+
+    def delete(now: StreamSnapshot) -> None:
+        assert now.windows < 2
+        if now.windows and not (streaming.inbox / "b.jsonl").exists():
+            shutil.rmtree(streaming.out)
+            streaming.put("b.jsonl", range(5, 8))
+
+    with pytest.raises(Broken, match="was deleted or replaced"):
+        stream.run(delete)
+    streaming.run()
+    assert streaming.ids() == list(range(8))
+
+
 @pytest.mark.parametrize(
     ("changed", "field"),
     [({"keep": []}, "keep"), ({"source": "elsewhere"}, "source"), ({"compression": "none"}, "compression")],
@@ -291,3 +335,12 @@ def test_what_is_only_for_jobs_says_so_of_a_streams_folder(streaming: Streaming)
         verify_output(LocalBlobs(), str(streaming.out), lambda _: None)
     with pytest.raises(InvalidInput, match="a stream loads its parts itself"):
         load_parts(LocalBlobs(), str(streaming.out), {"into": "results.sqlite"}, lambda _: None)
+
+
+def test_a_file_that_nobody_has_written_to_for_long_is_a_dead_letter_of_a_run_that_ends(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    (streaming.inbox / "b.parquet").write_bytes(b"PAR1 cut short")
+    assert streaming.run().dead_letters == 0  # it may yet be written to
+    os.utime(streaming.inbox / "b.parquet", (0, time.time() - 120))
+    assert streaming.run().dead_letters == 1
+    assert [each["source"] for each in streaming.letters()] == [str(streaming.inbox / "b.parquet")]
