@@ -154,7 +154,7 @@ def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str) -> OpenAn
     """A generation, whole; raises Broken where it is not, or has another key."""
     generation = read_generation(blobs, place, pointer.generation)
     if generation is None:
-        raise Broken(f"the generation {pointer.generation} of {place} has no manifest: it is only half there")
+        raise Broken(f"the generation {pointer.generation} of {place} has no manifest: {_half_there(place)}")
     if generation.key != key:
         raise Broken(
             f"{place} has answers by {generation.key}, not by {key}: start the server with --key {generation.key}"
@@ -174,8 +174,12 @@ def _local(blobs: Blobs, place: str, generation: Generation) -> Path:
         there = (folder / name).stat().st_size if (folder / name).exists() else None
         if there != size:
             found = "is missing" if there is None else f"has {there:,} bytes, expected {size:,}"
-            raise Broken(f"{folder / name} {found}: it is only half there")
+            raise Broken(f"{folder / name} {found}: {_half_there(place)}")
     return folder / next(iter(generation.files)).partition("/")[0]
+
+
+def _half_there(place: str) -> str:
+    return f"it is only half there; wait until it is copied, or delete {place} to have the table built again"
 
 
 def _fetch(blobs: Blobs, location: str, path: Path) -> None:

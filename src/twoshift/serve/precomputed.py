@@ -64,8 +64,13 @@ class Precomputed:
         return generation is not None and generation.text == self.rules.key
 
     async def look_up(self, keys: RequestKeys, rows: Sequence[Any] | None, model: Deployment) -> list[LookedUp]:
-        """Each row, counted; raises InvalidInput for a key that is none."""
+        """Each row, counted; raises InvalidInput for a key that is none.
+
+        Raises TryLater for a look-up without rows while no answers are open: no key is known to be missing.
+        """
         info, generation = model.info, self._store.generation()
+        if rows is None and generation is None:
+            raise TryLater(self._store.why_none, _LOOK_S)
         asked = [self._key(keys, place, generation) for place in range(len(keys.values))]
         for place, row in enumerate(rows or ()):
             if generation is not None and not _has_prompt(row, generation, info):

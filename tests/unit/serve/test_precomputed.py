@@ -158,6 +158,13 @@ def test_who_asks_before_the_answers_are_open_is_told_to_come_back_where_misses_
     assert scores(ask(store, ["a"], [1])[0]) == [1.0]
 
 
+def test_a_lookup_does_not_call_a_key_missing_while_no_answers_are_open() -> None:
+    store = Store({})
+    store.made = None
+    with pytest.raises(TryLater, match="being opened"):
+        asyncio.run(Precomputed(Rules("id"), store).look_up(RequestKeys(["a"], "keys[{}]"), None, model()))
+
+
 def test_errors_of_rows_that_were_computed_name_their_place_in_the_request() -> None:
     live = Live()
     live.fails = InvalidInput("row 1, field 'x'", None, "a number")
