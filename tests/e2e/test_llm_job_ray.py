@@ -37,7 +37,7 @@ def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_worker_that_is_killed_in_mid_answer_loses_nothing(tmp_path: Path, nodes: Nodes) -> None:
+def test_workers_that_are_killed_in_mid_answer_lose_nothing(tmp_path: Path, nodes: Nodes) -> None:
     for _ in range(2):
         nodes.add()
     asked = ({"id": k, "name": f"name{k}"} for k in range(ROWS))
@@ -49,7 +49,8 @@ def test_a_worker_that_is_killed_in_mid_answer_loses_nothing(tmp_path: Path, nod
         words.going.clear()
         until(lambda: len(nodes.processes("RayWorker")) == 2 or job.poll() is not None)
         assert job.poll() is None, job.communicate()
-        os.kill(next(iter(nodes.processes("RayWorker"))), signal.SIGKILL)
+        for process in nodes.processes("RayWorker"):  # one of them may have nothing to do yet
+            os.kill(process, signal.SIGKILL)
         words.going.set()
         out, err = job.communicate(timeout=240)
         assert job.returncode == 0, err
