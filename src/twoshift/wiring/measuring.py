@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from twoshift.engine.example_rows import examples_of
@@ -110,7 +111,9 @@ def with_live_cost(
     """The profile with what steps take while live requests are served: tried on an engine of its own, and kept."""
     note(f"Measuring live requests of {runtime.info.model}")
     engine = LlmEngine(runtime, profile.cost, objective)
-    asyncio.run(rehearse(ServedLlm(runtime.info.model, engine), _MEASURE_S))
+    served = ServedLlm(runtime.info.model, engine)
+    with ThreadPoolExecutor(1) as pool:  # a replica on Ray is loaded where a loop runs already
+        pool.submit(lambda: asyncio.run(rehearse(served, _MEASURE_S))).result()
     if engine.why_dead:
         raise Broken(engine.why_dead)
     _, live_cost = engine.learned_costs()

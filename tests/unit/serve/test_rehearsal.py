@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,12 @@ def test_what_is_told_at_the_start_knows_what_requests_cost_the_interpreter() ->
     assert said == ["Measuring live requests of fake"]
 
 
-def test_nothing_of_the_rehearsal_is_left_in_the_runtime() -> None:
+def test_nothing_of_the_rehearsal_is_left_in_the_runtime_even_where_a_loop_runs_already() -> None:
     llm = Hosted()
-    with_live_cost(llm, profile_of(llm.info, COST, RowSize.uniform(1), 40), OBJECTIVE, lambda _: None)
+
+    async def as_on_ray() -> None:
+        with_live_cost(llm, profile_of(llm.info, COST, RowSize.uniform(1), 40), OBJECTIVE, lambda _: None)
+
+    asyncio.run(as_on_ray())
     assert not llm.inside
     assert not llm.closed
