@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,13 @@ def test_a_set_large_enough_for_a_real_index_is_found_again(library: IndexLibrar
         pass
     found = library.open(tmp_path, shape).search(vectors.vectors[:50], 1, library.efforts[-1])
     assert (found.places[:, 0] == np.arange(50)).mean() >= 0.96
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_usearch_says_that_a_disk_is_full(tmp_path: Path) -> None:
+    """Of a large index it raises no OSError itself, and a job would end as if there were a fault in it."""
+    pytest.importorskip("usearch")
+    (tmp_path / "vectors.usearch").symlink_to("/dev/full")
+    with pytest.raises(OSError) as told:  # noqa: PT011 - its number counts, not its words
+        [*LIBRARIES["usearch"].build(some(2000), IndexShape("cos", DIMS), tmp_path)]
+    assert told.value.errno == errno.ENOSPC

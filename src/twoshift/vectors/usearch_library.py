@@ -49,8 +49,12 @@ class UsearchLibrary:
             done += len(chunk)
             yield done
         path = folder / _FILE
-        index.save(str(path))
-        if path.stat().st_size < done * shape.dims * (2 if dtype == "f16" else 4):  # it does not say so itself
+        try:
+            index.save(str(path))
+        except RuntimeError as error:  # it has no type for a full disk, and does not always say so
+            is_full = "serialize" in str(error)
+            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(path)) from error
+        if path.stat().st_size < done * shape.dims * (2 if dtype == "f16" else 4):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def open(self, folder: Path, shape: IndexShape) -> UsearchSearcher:
