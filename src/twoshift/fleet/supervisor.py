@@ -201,8 +201,9 @@ class Supervisor:
             case Start(version):
                 self._start_one(version)
             case Drain(number):
-                self._following.leaving(self._members[number])
+                # in this order: a request that finds nobody to ask has to see that the replicas sleep
                 self._move(self._members[number], ReplicaStage.DRAINING)
+                self._following.leaving(self._members[number])
             case Stop(number):
                 self._members[number].child.ask_to_stop()
                 self._move(self._members[number], ReplicaStage.STOPPING)
