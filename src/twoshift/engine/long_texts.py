@@ -158,5 +158,6 @@ def check_split(too_long: str, info: RuntimeInfo) -> None:
     """Raises InvalidInput where the answers to pieces of a text have no mean."""
     if too_long == _SPLIT and not info.can_split:
         returns = ", ".join(info.outputs) or "columns of its own"
-        accepted = f"cut or error: {info.model} returns {returns}; only embeddings and class scores have a mean"
+        which = "only embeddings and class scores of encoders have a mean, and no class of your own"
+        accepted = f"cut or error: {info.model} returns {returns}; {which}"
         raise InvalidInput("too_long", _SPLIT, accepted)
