@@ -112,5 +112,5 @@ def test_usearch_says_that_a_disk_is_full(tmp_path: Path) -> None:
     pytest.importorskip("usearch")
     (tmp_path / "vectors.usearch").symlink_to("/dev/full")
     with pytest.raises(OSError) as told:  # noqa: PT011 - its number counts, not its words
-        [*LIBRARIES["usearch"].build(some(2000), IndexShape("cos", DIMS), tmp_path)]
+        list(LIBRARIES["usearch"].build(some(2000), IndexShape("cos", DIMS), tmp_path))
     assert told.value.errno == errno.ENOSPC

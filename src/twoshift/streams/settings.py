@@ -50,10 +50,10 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         setting("Source: a folder, a pattern or a bucket prefix that keeps growing, nats://host:4222/SUBJECT, "
                 "kafka://host:9092/TOPIC, postgresql://user@host/db with --table and --cursor.",
                 None, "SOURCE")]
-    table: Annotated[str | None, setting("Of a PostgreSQL source: the table whose rows are read.", TABLE)] = None
+    table: Annotated[str | None, setting("Table whose rows are read, if the source is PostgreSQL.", TABLE)] = None
     cursor: Annotated[
         str | None,
-        setting("Of a PostgreSQL source: a unique column of whole numbers that grows with each row.", COLUMN)] = None
+        setting("Unique column of whole numbers that grows with each row, if the source is PostgreSQL.", COLUMN)] = None
     fresh: Annotated[
         float,
         setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
