@@ -59,13 +59,14 @@ class AdmissionPolicy:
 
         `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never. It is to
         be answered `spare_s` before its deadline. Nobody asks that of those who wait already: rows that were admitted
-        in a moment of doubt would keep others out of their calls.
+        in a moment of doubt would keep others out of their calls. Nor of who is alone: nobody else could teach us more.
         """
         if not items:
             return Admit(now_s)
         self._lanes.curves.age(now_s)
         size = CallSize.of([item.tokens for item in items])
         deadline_s = items[0].deadline_s if len(items) == 1 else min([item.deadline_s for item in items])
+        spare_s = spare_s if self._lanes.has_live else 0.0
         by_s = deadline_s - spare_s
         if (finish_s := self._surely_s(size, by_s, now_s)) is not None:
             return Admit(finish_s)
@@ -80,12 +81,12 @@ class AdmissionPolicy:
                 "the request may miss its deadline, so it runs only when no other request is waiting",
             )
         if len(self._lanes.live) + len(items) > self.max_waiting:
-            return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows are already waiting")
+            return Refuse(self._wait_s(items, now_s, spare_s), f"{len(self._lanes.live)} rows are already waiting")
         finish_s = self._finish_s(items, now_s, spare_s)
         if finish_s is None and not len(self._lanes.live) and self._lanes.curves.believe_again(now_s):
             finish_s = self._finish_s(items, now_s, spare_s)
         if finish_s is None:
-            return Refuse(self._wait_s(items, now_s), "the queue is too long to answer by the deadline")
+            return Refuse(self._wait_s(items, now_s, spare_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
 
     def admits_all(self, size: CallSize, deadline_s: float, now_s: float) -> bool:
@@ -184,7 +185,7 @@ class AdmissionPolicy:
         free_s = self._lanes.running.free_s(now_s)
         return max(_EPSILON_S, max([*free_s, *ends(self._lanes.live.plan(), free_s)]) - now_s)
 
-    def _wait_s(self, items: Sequence[Item], now_s: float) -> float:
+    def _wait_s(self, items: Sequence[Item], now_s: float, spare_s: float) -> float:
         """Until the last waiting call has launched and what follows it leaves time enough for these rows."""
         plan = self._lanes.live.plan()
         # Background rows that ride stretch each call to the budget at the most.
@@ -194,7 +195,7 @@ class AdmissionPolicy:
         drained_s = max([*free_s, *ends(stretched, free_s)])
         last_launch_s = drained_s - (max(plan[-1].predicted_s, stretch_s) if plan else 0.0)
         alone_s = self._idle_s(self._lanes.live.cut(items, now_s))
-        allowed_s = min(item.deadline_s for item in items) - now_s
+        allowed_s = min(item.deadline_s for item in items) - spare_s - now_s
         return max(_EPSILON_S, last_launch_s - now_s, drained_s + alone_s - allowed_s - now_s)
 
 
