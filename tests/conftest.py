@@ -62,7 +62,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-_HUNG_S = 600.0  # more than pytest-timeout gives a test; it does not watch the end of one that it has stopped
+_HUNG_S = 900.0  # more than pytest-timeout gives a test; it does not watch the end of one that it has stopped
 _stderr = list[int]()
 
 

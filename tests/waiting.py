@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["WAIT_S", "until", "until_async"]
 
-WAIT_S = 150.0
+WAIT_S = 240.0
 _LOOK_S = 0.01
 _SELDOM_S = 0.05  # in a long wait: each look takes something from what is waited for
 

@@ -16,7 +16,7 @@ class MockKafka:
         kafka = pytest.importorskip("confluent_kafka")
         quiet = {"log_level": 0, "error_cb": lambda _: None}
         self._producer: Any = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", **quiet})
-        brokers = self._producer.list_topics(timeout=30).brokers.values()
+        brokers = self._producer.list_topics(timeout=120).brokers.values()
         self._servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
 
     def url(self, topic: str) -> str:

@@ -168,7 +168,7 @@ import os
 assert SqlClaim(Database({url!r})).take()
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", told], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", told], check=True, timeout=120)
     assert claimed(url).take()
 
 

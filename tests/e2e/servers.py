@@ -62,7 +62,7 @@ class Server:
         wait_s: float = WAIT_S,
     ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
-        env = environment(home, **(more or {}))
+        env = environment(home, PYTHONFAULTHANDLER="1", **(more or {}))
         with contextlib.suppress(OSError):  # there already, or its disk is full
             home.mkdir(parents=True, exist_ok=True)
             (home / "profiles").symlink_to(_profiles().name)
@@ -74,7 +74,7 @@ class Server:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            until(lambda: "Ready at" in self.said or self.process.poll() is not None, wait_s)
+            self._wait(wait_s)
             found = re.search(r"Ready at (?:https?)://(\S+):(\d+)", self.said)
             assert found, self.said
         except BaseException:
@@ -82,6 +82,15 @@ class Server:
             raise
         self.host, self.port = found[1].strip("[]"), int(found[2])
         self.address = f"http://{found[1]}:{self.port}"
+
+    def _wait(self, wait_s: float) -> None:
+        """Until it is ready or has ended; one that hangs tells the stacks of its threads."""
+        try:
+            until(lambda: "Ready at" in self.said or self.process.poll() is not None, wait_s)
+        except AssertionError:
+            self.process.send_signal(signal.SIGABRT)
+            self._reader.join(120)
+            raise AssertionError(f"not ready after {wait_s:.0f} s; it said: {self.said}") from None
 
     def _read(self) -> None:
         assert self.process.stderr is not None

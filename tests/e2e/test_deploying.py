@@ -72,7 +72,7 @@ def both(folder: Path, **more: Any) -> twoshift.Server:
 
 def asked(server: twoshift.Server, model: str, text: str = "a", **more: Any) -> httpx.Response:
     body = {"model": model, "input": text}
-    return httpx.post(f"{server.address}/v1/embeddings", json=body, timeout=60, **more)
+    return httpx.post(f"{server.address}/v1/embeddings", json=body, timeout=120, **more)
 
 
 def value(server: twoshift.Server, model: str, text: str = "a") -> float:
@@ -80,7 +80,7 @@ def value(server: twoshift.Server, model: str, text: str = "a") -> float:
 
 
 def repository(server: twoshift.Server, path: str, **more: Any) -> httpx.Response:
-    return httpx.post(f"{server.address}/v2/repository/{path}", json={}, timeout=60, **more)
+    return httpx.post(f"{server.address}/v2/repository/{path}", json={}, timeout=120, **more)
 
 
 def index(server: twoshift.Server) -> dict[str, dict[str, str]]:
@@ -260,7 +260,7 @@ def test_a_job_of_a_model_that_is_unloaded_waits_and_goes_on_once_it_is_back(
     (folder / "in.jsonl").write_text(rows)
     (folder / "hold").touch()
     job = {"inputs": [f"{folder}/in.jsonl"], "text": "text", "model": "Fast", "output": f"{folder}/out"}
-    made = httpx.post(f"{server.address}/v1/jobs", json=job, timeout=60).raise_for_status().json()
+    made = httpx.post(f"{server.address}/v1/jobs", json=job, timeout=120).raise_for_status().json()
 
     def shown() -> dict[str, Any]:
         return httpx.get(f"{server.address}/v1/jobs/{made['id']}").raise_for_status().json()

@@ -88,7 +88,7 @@ def test_every_front_answers_and_what_they_count_is_one_servers(shared: Server) 
 
 
 def test_connections_are_dealt_out_evenly(shared: Server) -> None:
-    made = [httpx.Client(base_url=shared.address, timeout=60) for _ in range(24)]
+    made = [httpx.Client(base_url=shared.address, timeout=120) for _ in range(24)]
     try:
         for each in made:
             assert embed(each, "a").status_code == 200
@@ -204,7 +204,7 @@ def test_a_reload_loses_no_request(folder: Path) -> None:
     statuses, stop = Counter[int](), threading.Event()
 
     def ask() -> None:
-        with httpx.Client(base_url=server.address, timeout=60) as client:
+        with httpx.Client(base_url=server.address, timeout=120) as client:
             while not stop.is_set():
                 statuses[embed(client, "abc").status_code] += 1
 

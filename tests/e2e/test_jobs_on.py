@@ -140,7 +140,7 @@ def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(own_fleet: Fleet, nu
     job = fleet.job("--detach")
     until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
     fleet.server.process.send_signal(number)
-    fleet.server.process.wait(30)
+    fleet.server.process.wait(120)
     fleet.server.end()
     fleet.started()
     until(lambda: fleet.server.ask("GET", f"/v1/jobs/{job['id']}").json()["state"] == "done")
@@ -172,7 +172,7 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
         _told(fleet, "jobs", "show", job).partition("To resume the job on this machine: ")[2].splitlines()[0]
     )
     (tmp_path / "elsewhere").mkdir()
-    done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Resuming: " in done.stderr
     fleet.check("moved")

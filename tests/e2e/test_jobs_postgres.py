@@ -93,7 +93,7 @@ def test_a_silent_database_holds_up_neither_live_requests_nor_jobs_nor_the_end(
     assert "answer" in told.message
     until((fleet.path / "out" / "_SUCCESS").exists)  # it needs no database for that
     fleet.server.process.send_signal(signal.SIGTERM)
-    fleet.server.process.wait(30)  # the grace is 5 s, and the database is silent
+    fleet.server.process.wait(120)  # the grace is 5 s, and the database is silent
     fleet.check()
 
 

@@ -256,7 +256,7 @@ def test_requests_may_be_on_their_way_together(http: Client, grpc: Client) -> No
     for _ in range(8):
         grpc.talks.async_infer("own", grpc.own([[3, 0]]), lambda result, error: found.put((result, error)))
     for _ in range(8):
-        result, error = found.get(timeout=20)
+        result, error = found.get(timeout=120)
         assert error is None
         assert result.as_numpy("double").tolist() == [[6, 0]]
 
@@ -278,7 +278,7 @@ def test_a_stream_answers_in_order_and_survives_an_error(grpc: Client) -> None:
     for number in range(20):
         model = "nope" if number == 10 else "own"
         grpc.talks.async_stream_infer(model, grpc.own([[number, 0]]), request_id=str(number))
-    replies = [found.get(timeout=20) for _ in range(20)]
+    replies = [found.get(timeout=120) for _ in range(20)]
     grpc.talks.stop_stream()
     assert "nope" in str(replies.pop(10)[1])
     expected = [str(number) for number in range(20) if number != 10]
@@ -296,11 +296,11 @@ def test_the_rows_of_a_client_that_cancels_never_run(server: Server, grpc: Clien
     waiting = grpc.talks.async_infer("own", gated(grpc, never, 50), lambda result, error: ended.put(error))
     until(lambda: server.counted("waiting_rows", model="own") == 50)
     waiting.cancel()
-    assert "CANCELLED" in str(ended.get(timeout=20))
+    assert "CANCELLED" in str(ended.get(timeout=120))
     until(lambda: server.counted("requests_total", model="own", status="499") == gone + 1)
     until(lambda: server.counted("waiting_rows", model="own") == 0)
     first.touch()
-    assert ended.get(timeout=20) is None
+    assert ended.get(timeout=120) is None
     grpc.talks.infer("own", grpc.own())  # it would come after them
     assert not (tmp_path / "never.begun").exists()
 

@@ -43,7 +43,7 @@ def run_job(server: Server, folder: Path, rows: int) -> str:
     pq.write_table(pa.table({"id": range(rows), "text": texts}), folder / "in.parquet")
     words = ["run", str(folder / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id"]
     more = ["--shard-rows", "50", "-o", str(folder / "out"), "--detach", "--on", server.address, "--json"]
-    sent = subprocess.run([PROGRAM, *words, *more], capture_output=True, text=True, timeout=60, check=True)
+    sent = subprocess.run([PROGRAM, *words, *more], capture_output=True, text=True, timeout=120, check=True)
     return f"/v1/jobs/{json.loads(sent.stdout)['id']}"
 
 

@@ -127,7 +127,7 @@ def test_a_server_answers(installed: Path, outside: Path) -> None:
                 said += line
                 if found := re.match(r"Ready at (\S+)", line):
                     asked = urllib.request.Request(f"{found[1]}/v1/score/Doubled", b'{"rows": [{"x": 4}]}')  # noqa: S310
-                    with urllib.request.urlopen(asked, timeout=60) as reply:  # noqa: S310
+                    with urllib.request.urlopen(asked, timeout=120) as reply:  # noqa: S310
                         assert b"8" in reply.read()
                     process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0, said

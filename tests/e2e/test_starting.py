@@ -65,7 +65,7 @@ class Started:
         return code
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, str], str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, body, {"authorization": "Bearer k"})
         reply = connection.getresponse()
         found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read().decode()

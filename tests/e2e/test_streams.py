@@ -58,7 +58,7 @@ def test_sigterm_commits_what_is_in_work_and_metrics_tell_how_it_runs(stream: St
     assert "twoshift_stream_objective_seconds 0.5" in figures
     assert 'twoshift_stream_freshness_seconds{quantile="0.99"}' in figures
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
     assert "300 rows" in out
 

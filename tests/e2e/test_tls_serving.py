@@ -55,7 +55,7 @@ def _is_ready(port: int, authority: Authority) -> bool:
             request_serializer=message("ServerReadyRequest").SerializeToString,
             response_deserializer=message("ServerReadyResponse").FromString,
         )
-        return method(message("ServerReadyRequest")(), timeout=60).ready
+        return method(message("ServerReadyRequest")(), timeout=120).ready
 
 
 def _certificate(port: int) -> str:
@@ -70,7 +70,7 @@ def test_clients_of_http_and_grpc_are_answered_before_and_after_the_certificate_
     grpc_port = int(found[1])
     trusted = ssl.create_default_context(cafile=str(authority.ca))
     asked = {"model": "Sized", "input": "abc"}
-    with httpx.Client(base_url=f"https://127.0.0.1:{server.port}", verify=trusted, timeout=60) as client:
+    with httpx.Client(base_url=f"https://127.0.0.1:{server.port}", verify=trusted, timeout=120) as client:
         assert client.post("/v1/embeddings", json=asked).json()["data"]
         assert client.get("/readyz").json()["status"] == "ready"  # the main process answers
         assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["Sized"]

@@ -85,7 +85,7 @@ def test_a_request_is_a_trace_with_its_stages_under_the_clients_own(tmp_path: Pa
         assert server.ask("POST", path, {"inputs": [tensor]}, parent).status == 200
         assert server.ask("POST", path, {"inputs": [{**tensor, "data": [-1.0]}]}).status == 500
         server.process.terminate()
-        assert server.process.wait(30) == 0  # what is left is sent as it ends
+        assert server.process.wait(120) == 0  # what is left is sent as it ends
     finally:
         server.end()
     until(lambda: any(span.status.code == 2 for span in collector.spans))

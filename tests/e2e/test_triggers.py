@@ -157,7 +157,7 @@ def test_a_schedule_from_its_first_to_its_last_command(place: Place) -> None:
         (["history", "nightly"], run["job"]),
     ):
         line = [PROGRAM, "schedule", *words, "--on", place.server.address]
-        assert shown in subprocess.check_output(line, text=True, timeout=60)
+        assert shown in subprocess.check_output(line, text=True, timeout=120)
     assert place.run("schedule", "remove", "nightly")["name"] == "nightly"
     assert place.run("schedule", "list")["data"] == []
     assert "the name of an existing schedule" in place.run("schedule", "show", "nightly", code=2)

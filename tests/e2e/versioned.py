@@ -131,7 +131,7 @@ class Clients:
         return {version for status, version in self.seen if status == 200}
 
     def _ask(self, number: int) -> None:
-        made = http.client.HTTPConnection(self._server.host, self._server.port, timeout=60)
+        made = http.client.HTTPConnection(self._server.host, self._server.port, timeout=120)
         count = number
         while not self._stop.is_set():
             count += 1

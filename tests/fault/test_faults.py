@@ -61,7 +61,7 @@ def test_a_worker_that_is_stopped_loses_its_shard_to_another(job: JobFolder) -> 
     process = job.start("--json", **_stopping(job.out / "part-000003.parquet"))
     try:
         worker = _stopped_worker(job)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     finally:
         end_group(process)
     assert process.returncode == 0, err
@@ -84,7 +84,7 @@ def test_a_worker_that_commits_late_changes_nothing(job: JobFolder) -> None:
         os.kill(worker, signal.SIGCONT)
         wait_for(lambda: end.exists() and end.read_text(), "its commit")
         (job.path / "go").touch()
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     finally:
         end_group(process)
     assert process.returncode == 0, err
@@ -334,7 +334,7 @@ def test_a_failing_s3_endpoint_loses_nothing(s3_job: tuple[JobFolder, FaultProxy
     try:
         wait_for(lambda: proxy.seen.count("PUT") >= 3, "a first part")  # the plan, and a part or two
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     finally:
         end_group(process)
     assert "of 6 shards done" in job.run("-o", "s3://bucket/out").err

@@ -117,7 +117,7 @@ def _killed_in_work(job: JobFolder, who: str, workers: str, after_s: float) -> d
         time.sleep(after_s)
         is_done, found = (job.out / "_SUCCESS").exists(), _parts(job)
         _kill(process.pid, who)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     finally:
         end_group(process)
     assert not is_done
@@ -164,7 +164,7 @@ def test_a_killed_worker_costs_its_shard_and_the_job_goes_on(job: JobFolder) -> 
     try:
         wait_for(lambda: list(job.out.glob("part-*")), "a first part")
         os.kill(children(process.pid)[0], signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     finally:
         end_group(process)
     assert process.returncode == 0, err

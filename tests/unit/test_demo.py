@@ -106,6 +106,6 @@ def test_the_verdict_says_the_exit_code(demo: Any) -> None:
 @pytest.mark.slow
 def test_help_starts_nothing(tmp_path: Path) -> None:
     words = [sys.executable, str(DEMO), "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path)
     assert "Exit code 1 where a promise was not kept" in " ".join(done.stdout.split())
     assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ class Office:
 
     def held(self, batch_id: str) -> None:
         self.begun.put(batch_id)
-        self.gates[batch_id].wait(30)
+        self.gates[batch_id].wait(120)
 
     def check(self, owner: str, *batch_ids: str) -> None:
         for batch_id in batch_ids:
@@ -34,7 +34,7 @@ class Office:
             self.clerks.end(owner, batch_id, self.held)
 
     def next(self, count: int = 1) -> set[str]:
-        return {self.begun.get(timeout=30) for _ in range(count)}
+        return {self.begun.get(timeout=120) for _ in range(count)}
 
 
 @pytest.fixture

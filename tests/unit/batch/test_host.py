@@ -52,7 +52,7 @@ class Square:
         if self.loses and (columns["x"] >= 300).any():
             raise DeviceLost("the device is gone")
         if (columns["x"] >= 300).any():
-            self.gate.wait(20)
+            self.gate.wait(120)
         return {"squared": columns["x"] ** 2}
 
 
@@ -489,6 +489,6 @@ def test_what_a_server_does_for_a_kind_is_asked_of_that_kind_and_one_keeper_serv
     fleet.wait(job.id, lambda state: state is JobState.DONE)
     fleet.check()
     assert kind.begun == [str(fleet.path / "out")]
-    assert kind.over.wait(30)
-    assert kind.kept.wait(30)
+    assert kind.over.wait(120)
+    assert kind.kept.wait(120)
     assert [each.name for each in threading.enumerate() if "keeper" in each.name] == ["twoshift-keeper"]

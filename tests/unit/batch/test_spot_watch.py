@@ -89,7 +89,7 @@ def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
     heard: queue.Queue[SpotNotice] = queue.Queue()
     (tmp_path / "notice").write_text("")
     watch_for_notice(lambda: noticed(str(tmp_path / "notice")), heard.put, threading.Event())
-    assert "exists" in heard.get(timeout=20).why
+    assert "exists" in heard.get(timeout=120).why
 
 
 def on_notice(left_s: float, engine: str) -> tuple[Ending, FakePool, Any]:

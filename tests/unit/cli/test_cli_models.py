@@ -477,7 +477,7 @@ def test_an_interrupt_ends_the_command_although_a_call_is_stuck(model: Path) -> 
                     break
                 time.sleep(0.1)
             program.send_signal(signal.SIGINT)
-            _, err = program.communicate(timeout=30)
+            _, err = program.communicate(timeout=120)
         finally:
             program.kill()
     assert program.returncode == 130

@@ -206,7 +206,7 @@ with run._signals(Stoppable()):
 
 def test_a_storm_of_signals_is_answered_once() -> None:
     # In a process of its own: what other tests have loaded into this one may have a hand in its signals
-    done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["False", "True"]
     assert [line.partition(" after")[0] for line in done.stderr.splitlines()] == ["Stopping", "Stopping now."]
 

@@ -267,8 +267,8 @@ def test_a_lost_device_fails_everything_clearly_and_the_engine_is_dead() -> None
     futures = [*engine.submit(rows(1), deadline_s=0.05), engine.submit_block(rows(*range(100)))]
     for future in futures:
         with pytest.raises(Broken, match="fell off the bus"):
-            future.result(timeout=5)
-    engine._join(5)
+            future.result(timeout=120)
+    engine._join(120)
     assert not engine.health().healthy
     assert "fell off the bus" in engine.health().reason
     with pytest.raises(Broken, match="fell off the bus"):
@@ -339,7 +339,7 @@ def test_threads_and_asyncio_are_both_served_by_the_running_loop() -> None:
     results: list[int] = []
 
     def ask(value: int) -> None:
-        results.append(engine.submit(rows(value), deadline_s=1000.0)[0].result(10)["double"])
+        results.append(engine.submit(rows(value), deadline_s=1000.0)[0].result(120)["double"])
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(20)]
     for thread in threads:
@@ -351,7 +351,7 @@ def test_threads_and_asyncio_are_both_served_by_the_running_loop() -> None:
 
     assert asyncio.run(gather()) == [2 * i for i in range(100, 110)]
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert sorted(results) == [2 * i for i in range(20)]
     engine.close()
     assert device.closed
@@ -495,8 +495,8 @@ def test_cancelling_and_settling_at_once_is_no_error() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
-        assert all(future.cancelled() or future.result(10) for future in futures)
+            thread.join(120)
+        assert all(future.cancelled() or future.result(120) for future in futures)
     assert engine.health().healthy
     engine.close()
 

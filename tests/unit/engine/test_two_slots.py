@@ -55,7 +55,7 @@ class Pending:
 
     def wait(self) -> Columns:
         if not self.live:
-            assert self.device.background_may_end.wait(10)
+            assert self.device.background_may_end.wait(120)
         if self.device.lost:
             raise DeviceLost("gone")
         if -1 in self.values:
@@ -99,12 +99,12 @@ def device() -> TwoLanes:
 def test_live_rows_are_answered_while_background_calls_wait_on_the_device(device: TwoLanes) -> None:
     engine = Engine(device, COST, LIMITS)
     block = engine.submit_block(Numbers(*range(100)))
-    assert device.two_queued.wait(10)
+    assert device.two_queued.wait(120)
     for value in range(20):
-        assert engine.submit(Numbers(value), engine.now_s() + 100)[0].result(10)["double"] == 2 * value
+        assert engine.submit(Numbers(value), engine.now_s() + 100)[0].result(120)["double"] == 2 * value
     assert not block.done()
     device.background_may_end.set()
-    assert block.result(10).columns["double"].tolist() == [2 * value for value in range(100)]
+    assert block.result(120).columns["double"].tolist() == [2 * value for value in range(100)]
     stats = engine.stats()
     assert (stats.lanes[Lane.ONLINE].rows, stats.lanes[Lane.BATCH].rows) == (20, 100)
     assert sum(use.device_s for use in stats.lanes.values()) == pytest.approx(stats.busy_s)
@@ -116,21 +116,21 @@ def test_a_bad_row_is_found_in_either_slot(device: TwoLanes) -> None:
     engine = Engine(device, COST, LIMITS)
     block = engine.submit_block(Numbers(1, 2, -1, 4))
     live = engine.submit(Numbers(5, -1), engine.now_s() + 100)
-    assert list(block.result(10).errors) == [2]
-    assert live[0].result(10)["double"] == 10
+    assert list(block.result(120).errors) == [2]
+    assert live[0].result(120)["double"] == 10
     with pytest.raises(ValueError, match="poison"):
-        live[1].result(10)
+        live[1].result(120)
     engine.close()
 
 
 def test_a_device_lost_in_one_slot_ends_both(device: TwoLanes) -> None:
     engine = Engine(device, COST, LIMITS)
     block = engine.submit_block(Numbers(*range(100)))
-    assert device.two_queued.wait(10)
+    assert device.two_queued.wait(120)
     device.lost = True
     device.background_may_end.set()
     with pytest.raises(Broken, match="gone"):
-        block.result(10)
+        block.result(120)
     assert engine.drain(10)
     assert not engine.health().healthy
     with pytest.raises(Broken, match="gone"):
@@ -150,15 +150,15 @@ def test_draining_ends_both_loops_and_finishes_what_is_on_the_device(device: Two
 def test_rows_that_fail_after_the_engine_died_are_told_so(device: TwoLanes) -> None:
     engine = Engine(device, COST, LIMITS)
     block = engine.submit_block(Numbers(1, -1, 3, 4))
-    assert device.launched.wait(10)
+    assert device.launched.wait(120)
     device.lost = True
     live = engine.submit(Numbers(5), engine.now_s() + 100)
     with pytest.raises(DeviceLost):
-        live[0].result(10)
+        live[0].result(120)
     device.lost = False
     device.background_may_end.set()
     with pytest.raises(Broken, match="gone"):
-        block.result(10)
+        block.result(120)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1)), max_size=40))

@@ -118,7 +118,7 @@ def test_who_waits_for_a_replica_does_not_wait_for_the_next_look() -> None:
     world.scaler.start(3600.0)
     try:
         world.scaler.look_now()
-        assert looked.wait(30)
+        assert looked.wait(120)
     finally:
         world.scaler.close()
 

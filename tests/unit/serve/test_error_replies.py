@@ -117,7 +117,7 @@ def test_grpc_has_a_status_for_every_error(monkeypatch: pytest.MonkeyPatch) -> N
         )
         asked = {"name": "x", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1.0]}}
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(message("ModelInferRequest")(model_name="m", inputs=[asked]), timeout=20)
+            await call(message("ModelInferRequest")(model_name="m", inputs=[asked]), timeout=120)
         return caught.value
 
     async def run(service: Any) -> None:

@@ -59,7 +59,7 @@ class Client:
             f"/{SERVICE}/ModelStreamInfer",
             request_serializer=message("ModelInferRequest").SerializeToString,
             response_deserializer=message("ModelStreamInferResponse").FromString,
-        )(timeout=20, metadata=tuple(headers.items()))
+        )(timeout=120, metadata=tuple(headers.items()))
 
 
 def asked(values: Any, **more: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def test_a_full_queue_says_when_to_come_back(service: tuple[Service, Doubling]) 
     async def test(client: Client, _server: GrpcServer) -> None:
         model.gate.clear()
         waiting = [asyncio.ensure_future(_awaited(client.infer(np.zeros(MOST_ROWS // 2)))) for _ in range(4)]
-        done, _ = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(waiting, timeout=120, return_when=asyncio.FIRST_COMPLETED)
         error = await refused(done.pop())
         assert error.code() is CODE.UNAVAILABLE
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 1

@@ -109,7 +109,7 @@ def test_openais_asynchronous_client_has_several_at_once(server: LlmServer, open
 def test_a_stream_to_an_old_client_ends_with_its_connection(server: LlmServer) -> None:
     body = json.dumps({"model": "m", "messages": said("old"), "max_tokens": 3, "stream": True}).encode()
     head = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as made:
         made.sendall(head + body)
         found = b""
         while piece := made.recv(65536):
@@ -334,7 +334,7 @@ def test_a_client_that_hangs_up_in_mid_stream_frees_its_sequence(tmp_path: Path,
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
         body = {"model": "m", "messages": said("forever"), "max_tokens": 500_000, "stream": True}
         data = json.dumps(body).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as made:
             made.sendall(
                 b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
             )
@@ -353,7 +353,7 @@ def test_one_that_hangs_up_before_the_first_token_frees_it_too(tmp_path: Path, m
         server.llm.gate.clear()
         for stream in (False, True):
             data = json.dumps({"model": "m", "messages": said("x"), "stream": stream}).encode()
-            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=120) as made:
                 made.sendall(
                     b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
                 )
@@ -366,7 +366,7 @@ def test_a_reader_that_stops_reading_costs_no_memory_and_is_left(tmp_path: Path,
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
         body = {"model": "m", "messages": said("forever"), "max_tokens": 20_000, "stream": True}
         data = json.dumps(body).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as made:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             made.sendall(
                 b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
@@ -436,7 +436,7 @@ def test_a_server_that_drains_finishes_its_streams(tmp_path: Path, monkeypatch: 
     with llm_server(tmp_path, monkeypatch) as server:
         server.llm.gate.clear()
         data = json.dumps({"model": "m", "messages": said("x"), "max_tokens": 50, "stream": True}).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as made:
             made.sendall(
                 b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
             )
@@ -447,7 +447,7 @@ def test_a_server_that_drains_finishes_its_streams(tmp_path: Path, monkeypatch: 
             found = b""
             while piece := made.recv(65536):
                 found += piece
-            assert ended.result(30)
+            assert ended.result(120)
         assert found.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 

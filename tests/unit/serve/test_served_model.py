@@ -44,11 +44,11 @@ class Careful:
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         self.prepared += rows
-        self.prepare_gate.wait(10)
+        self.prepare_gate.wait(120)
         return ColumnRows.from_rows([{"size": len(row)} for row in rows])
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        self.predict_gate.wait(10)
+        self.predict_gate.wait(120)
         self.predicted += len(columns["size"])
         if self.fails is not None:
             raise self.fails

@@ -66,7 +66,7 @@ def _running(made: _Tls) -> Iterator[_Tls]:
 
 def _client(server: _Tls, authority: Authority) -> httpx.Client:
     trusted = ssl.create_default_context(cafile=str(authority.ca))
-    return httpx.Client(base_url=f"https://127.0.0.1:{server.port}", verify=trusted, timeout=20)
+    return httpx.Client(base_url=f"https://127.0.0.1:{server.port}", verify=trusted, timeout=120)
 
 
 def _serial(server: _Tls) -> str:
@@ -81,9 +81,9 @@ def test_a_client_that_trusts_the_authority_is_answered_and_plain_http_is_not(
         assert [client.post("/a", content=b"abc").text for _ in range(2)] == ["POST /a 3"] * 2
         assert len(client.get("/big").content) == BIG
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(f"https://127.0.0.1:{server.port}/a", timeout=20)
+            httpx.get(f"https://127.0.0.1:{server.port}/a", timeout=120)
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{server.port}/a", timeout=20)
+            httpx.get(f"http://127.0.0.1:{server.port}/a", timeout=120)
         assert client.get("/a").status_code == 200
 
 
