@@ -172,7 +172,9 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
         _told(fleet, "jobs", "show", job).partition("To resume the job on this machine: ")[2].splitlines()[0]
     )
     (tmp_path / "elsewhere").mkdir()
-    done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert "Resuming: " in done.stderr
     fleet.check("moved")
