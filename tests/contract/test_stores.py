@@ -284,13 +284,17 @@ def test_every_type_of_column_has_a_place(place: Place) -> None:
     assert all(found[2][name] is None for name in types if name != "id")
 
 
-def test_a_store_that_does_not_answer_is_to_be_tried_later(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_is_to_be_tried_later() -> None:
     table = _table()
     pytest.importorskip("psycopg")
     with pytest.raises(TryLater, match=r"postgresql://me@127.0.0.1:1/x: .*refused"):
         open_store("postgresql://me:secret@127.0.0.1:1/x").check(table)
-    with pytest.raises(TryLater, match="unable to open"):
-        open_store(str(tmp_path / "no" / "folder" / "a.sqlite")).check(table)
+
+
+@pytest.mark.parametrize("name", ["a.sqlite", "a.duckdb"])
+def test_a_file_in_no_folder_is_told_so(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"mkdir -p {tmp_path}/no/folder"):
+        open_store(str(tmp_path / "no" / "folder" / name))
 
 
 def _partitioned(schema: pa.Schema = SCHEMA, column: str = "title") -> StoreTable:

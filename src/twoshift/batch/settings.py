@@ -194,7 +194,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_errors: Annotated[
         str | None, setting("Stop the job if more rows than this fail: a count (100) or a share (1%).")] = None
     window: Annotated[
-        str | None, setting("Time until the job must be done, counted from its start: 2h.", span(zero=True))] = None
+        str | None, setting("Time until the job must be done, counted from its start: 2h.", span())] = None
     price_usd_per_hour: Annotated[
         float | None, setting("Price of one worker in dollars per hour.", usd(zero=True), "--price")] = None
     grace_seconds: Annotated[

@@ -37,6 +37,7 @@ def test_one_column_may_be_written_as_a_string(name: str) -> None:
         ({"keep": ["a", "a"]}, "keep"),
         ({"max_errors": "many"}, "max_errors"),
         ({"window": "2 moons"}, "window"),
+        ({"window": "0s"}, "window"),
     ],
 )
 def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None:

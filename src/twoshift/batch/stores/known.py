@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from twoshift.batch.stores.store import Store
@@ -49,6 +50,8 @@ def open_store(place: str) -> Store:
         from twoshift.batch.stores.partitioned import PartitionedStore
 
         return PartitionedStore(place)
+    if not (folder := Path(place).absolute().parent).is_dir():
+        raise InvalidInput("into", place, f"a file in a folder that exists (mkdir -p {folder})")
     if place.endswith(".duckdb"):
         from twoshift.batch.stores.duckdb_file import DuckdbStore
 
