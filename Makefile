@@ -6,7 +6,8 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.ready-for-demo
 TEST_STAMP := $(VENV)/.ready-for-tests
 unexport PYTHONDONTWRITEBYTECODE  # images set it: each process that a test starts would compile all of src again
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what is imported; compiling all that is installed would take minutes.
+INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
 # The first of these that runs and is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
