@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mock_kafka import MockKafka
-from streaming import Streaming
+from streaming import Streaming, running
 
 from twoshift.errors import InvalidInput
 from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
@@ -67,12 +66,9 @@ def test_a_message_without_a_value_is_a_dead_letter_that_names_its_partition(
 
 def test_a_cluster_that_does_not_answer_is_asked_again(streaming: Streaming) -> None:
     stream = streaming.stream(source="kafka://127.0.0.1:1/rows", once=False)
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    until(lambda: "source" in dict(stream.counts.snapshot.problems))
-    assert "does not answer" in stream.counts.snapshot.problem
-    stream.stop()
-    thread.join()
+    with running(stream):
+        until(lambda: "source" in dict(stream.counts.snapshot.problems))
+        assert "does not answer" in stream.counts.snapshot.problem
 
 
 @pytest.mark.parametrize("url", ["kafka://host:9092", "kafka:///topic", "kafka://me:secret@host/topic"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from real_nats import RealNats
-from streaming import Streaming
+from streaming import Streaming, running
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.streams.nats_connection import NatsConnection, NatsPlace
-from twoshift.streams.stream import Stream
 from waiting import until
 
 
@@ -37,28 +35,20 @@ def rows(ids: range) -> list[bytes]:
     return [b'{"id": %d, "x": %d}' % (row, row) for row in ids]
 
 
-def begun(stream: Stream) -> threading.Thread:
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    return thread
-
-
 def test_a_broker_that_is_killed_and_comes_back_loses_no_row_and_doubles_none(
     streaming: Streaming, broker: RealNats
 ) -> None:
     broker.put("docs.new", rows(range(10)))
     stream = streaming.stream(once=False, fresh=0.3)
-    thread = begun(stream)
-    until(lambda: stream.counts.snapshot.rows == 10)
-    broker.kill()
-    until(lambda: "source" in dict(stream.counts.snapshot.problems))
-    assert "does not answer" in stream.counts.snapshot.problem
-    broker.start()
-    broker.put("docs.new", rows(range(10, 30)))
-    until(lambda: stream.counts.snapshot.rows == 30)
-    assert stream.counts.snapshot.problem == ""
-    stream.stop()
-    thread.join()
+    with running(stream):
+        until(lambda: stream.counts.snapshot.rows == 10)
+        broker.kill()
+        until(lambda: "source" in dict(stream.counts.snapshot.problems))
+        assert "does not answer" in stream.counts.snapshot.problem
+        broker.start()
+        broker.put("docs.new", rows(range(10, 30)))
+        until(lambda: stream.counts.snapshot.rows == 30)
+        assert stream.counts.snapshot.problem == ""
     streaming.check_squares(30)
 
 
@@ -66,25 +56,23 @@ def test_a_broker_that_is_not_there_at_the_start_is_waited_for(streaming: Stream
     broker.put("docs.new", rows(range(5)))
     broker.kill()
     stream = streaming.stream(once=True)
-    thread = begun(stream)
-    until(lambda: stream.counts.snapshot.problem)
-    broker.start()
-    thread.join()
+    with running(stream) as thread:
+        until(lambda: stream.counts.snapshot.problem)
+        broker.start()
+        thread.join()
     streaming.check_squares(5)
 
 
 def test_a_broker_that_hangs_is_waited_for(streaming: Streaming, broker: RealNats) -> None:
     broker.put("docs.new", rows(range(5)))
     stream = streaming.stream(once=False, fresh=0.3)
-    thread = begun(stream)
-    until(lambda: stream.counts.snapshot.rows == 5)
-    os.kill(broker.pid, signal.SIGSTOP)
-    until(lambda: "source" in dict(stream.counts.snapshot.problems))
-    os.kill(broker.pid, signal.SIGCONT)
-    broker.put("docs.new", rows(range(5, 10)))
-    until(lambda: stream.counts.snapshot.rows == 10)
-    stream.stop()
-    thread.join()
+    with running(stream):
+        until(lambda: stream.counts.snapshot.rows == 5)
+        os.kill(broker.pid, signal.SIGSTOP)
+        until(lambda: "source" in dict(stream.counts.snapshot.problems))
+        os.kill(broker.pid, signal.SIGCONT)
+        broker.put("docs.new", rows(range(5, 10)))
+        until(lambda: stream.counts.snapshot.rows == 10)
     streaming.check_squares(10)
 
 
@@ -188,10 +176,10 @@ def test_a_broker_that_goes_while_results_are_sent_is_waited_for(streaming: Stre
     streaming.put("a.jsonl", range(300))
     stream = streaming.stream(source=str(streaming.inbox), to=broker.url("results"), once=True)
     broker.kill()
-    thread = begun(stream)
-    until(lambda: "outlet" in dict(stream.counts.snapshot.problems))
-    broker.start()
-    thread.join()
+    with running(stream) as thread:
+        until(lambda: "outlet" in dict(stream.counts.snapshot.problems))
+        broker.start()
+        thread.join()
     assert [row["id"] for row in sent(broker, "results")] == list(range(300))
 
 

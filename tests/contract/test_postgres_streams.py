@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_postgres import RealPostgres
-from streaming import Streaming
+from streaming import Streaming, running
 
 from twoshift.errors import InvalidInput
 from twoshift.streams import postgres_source
-from twoshift.streams.stream import Stream
 from waiting import until
 
 psycopg = pytest.importorskip("psycopg")
@@ -32,12 +30,6 @@ def streaming(tmp_path: Path, database: str) -> Streaming:
 
 def put(postgres: RealPostgres, url: str, first: int, last: int) -> None:
     postgres.execute(f"INSERT INTO docs (id, x) SELECT k, k FROM generate_series({first}, {last}) k", url)  # noqa: S608
-
-
-def begun(stream: Stream) -> threading.Thread:
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    return thread
 
 
 def test_rows_are_committed_once_over_several_runs(streaming: Streaming, postgres: RealPostgres, database: str) -> None:
@@ -66,12 +58,10 @@ def test_a_notification_wakes_the_stream(
 ) -> None:
     monkeypatch.setattr(postgres_source, "_LOOK_EVERY_S", 3600.0)  # nothing else would
     stream = streaming.stream(once=False, fresh=0.3)
-    thread = begun(stream)
-    for first in (0, 5):
-        put(postgres, database, first, first + 4)
-        until(lambda most=first + 5: _notified(postgres, database) or stream.counts.snapshot.rows == most)
-    stream.stop()
-    thread.join()
+    with running(stream):
+        for first in (0, 5):
+            put(postgres, database, first, first + 4)
+            until(lambda most=first + 5: _notified(postgres, database) or stream.counts.snapshot.rows == most)
     streaming.check_squares(10)
 
 
@@ -83,14 +73,12 @@ def _notified(postgres: RealPostgres, database: str) -> bool:
 def test_a_server_that_restarts_loses_no_row(streaming: Streaming, postgres: RealPostgres, database: str) -> None:
     put(postgres, database, 0, 4)
     stream = streaming.stream(once=False, fresh=0.3)
-    thread = begun(stream)
-    until(lambda: stream.counts.snapshot.rows == 5)
-    postgres.restart()
-    until(lambda: "source" in dict(stream.counts.snapshot.problems))
-    put(postgres, database, 5, 9)
-    until(lambda: stream.counts.snapshot.rows == 10)
-    stream.stop()
-    thread.join()
+    with running(stream):
+        until(lambda: stream.counts.snapshot.rows == 5)
+        postgres.restart()
+        until(lambda: "source" in dict(stream.counts.snapshot.problems))
+        put(postgres, database, 5, 9)
+        until(lambda: stream.counts.snapshot.rows == 10)
     streaming.check_squares(10)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +9,8 @@ from typing import Protocol
 import pytest
 from mock_kafka import MockKafka
 from real_nats import RealNats
-from streaming import Streaming
+from streaming import Streaming, running
 
-from twoshift.streams.stream import Stream
 from waiting import until
 
 
@@ -83,12 +81,6 @@ def rows(ids: range) -> list[bytes]:
     return [b'{"id": %d, "x": %d}' % (row, row) for row in ids]
 
 
-def begun(stream: Stream) -> threading.Thread:
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    return thread
-
-
 def test_rows_are_committed_once_and_in_order_over_several_runs(streaming: Streaming, place: Place) -> None:
     place.put(rows(range(30)))
     assert streaming.run(source=place.url).rows == 30
@@ -100,12 +92,10 @@ def test_rows_are_committed_once_and_in_order_over_several_runs(streaming: Strea
 
 def test_a_stream_that_runs_commits_rows_as_they_come(streaming: Streaming, place: Place) -> None:
     stream = streaming.stream(source=place.url, once=False, fresh=0.3)
-    thread = begun(stream)
-    for first in (0, 7, 14):
-        place.put(rows(range(first, first + 7)))
-        until(lambda most=first + 7: stream.counts.snapshot.rows == most)
-    stream.stop()
-    thread.join()
+    with running(stream):
+        for first in (0, 7, 14):
+            place.put(rows(range(first, first + 7)))
+            until(lambda most=first + 7: stream.counts.snapshot.rows == most)
     streaming.check_squares(21)
     assert stream.counts.snapshot.fresh_p99_s is not None
 
@@ -131,11 +121,9 @@ def test_bad_rows_are_dead_letters_and_the_others_are_scored(streaming: Streamin
 
 def test_a_first_row_that_cannot_be_scored_waits_for_one_that_can(streaming: Streaming, place: Place) -> None:
     stream = streaming.stream(source=place.url, once=False, fresh=0.3)
-    thread = begun(stream)
-    place.put([b"no JSON"])
-    until(lambda: stream.counts.snapshot.lag_s > 0)
-    place.put(rows(range(2)))
-    until(lambda: stream.counts.snapshot.rows == 3)
-    stream.stop()
-    thread.join()
+    with running(stream):
+        place.put([b"no JSON"])
+        until(lambda: stream.counts.snapshot.lag_s > 0)
+        place.put(rows(range(2)))
+        until(lambda: stream.counts.snapshot.rows == 3)
     assert [row["squared"] for row in streaming.rows()] == [None, 0.0, 1.0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,3 +99,18 @@ class Streaming:
     def letters(self) -> list[dict[str, Any]]:
         paths = sorted(self.out.glob("_dead/*.jsonl"))
         return [msgspec.json.decode(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+@contextmanager
+def running(stream: Stream) -> Iterator[threading.Thread]:
+    """Until the end of the block; a test that fails leaves no stream behind that asks for its rows for ever."""
+    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
+    thread.start()
+    try:
+        yield thread
+    except BaseException:
+        stream.stop(now=True)
+        raise
+    finally:
+        stream.stop()
+        thread.join()

@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from streaming import Streaming
+from streaming import Streaming, running
 
 from twoshift.batch.loading import load_parts
 from twoshift.batch.verify import verify_output
@@ -44,15 +43,10 @@ def test_files_that_come_later_are_committed_by_the_next_run_and_no_row_twice(st
 
 def test_a_stream_that_runs_takes_files_as_they_come(streaming: Streaming) -> None:
     stream = streaming.stream(once=False, fresh=0.2)
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    try:
+    with running(stream):
         for number in range(3):
             streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
             until(lambda rows=5 * number + 5: stream.counts.snapshot.rows == rows)
-    finally:
-        stream.stop()
-        thread.join()
     streaming.check_squares(15)
     last = stream.counts.snapshot
     assert last.windows >= 3
@@ -243,11 +237,8 @@ def test_a_damaged_file_is_a_dead_letter_once_nobody_writes_to_it(
     monkeypatch.setattr(folder_source, "_GIVE_UP_S", 0.0)
     streaming.run(once=True)
     stream = streaming.stream(once=False, fresh=0.1)
-    thread = threading.Thread(target=stream.run, args=(lambda _: None,))
-    thread.start()
-    until(lambda: streaming.letters())
-    stream.stop()
-    thread.join()
+    with running(stream):
+        until(lambda: streaming.letters())
     (letter,) = streaming.letters()
     assert letter["source"].endswith("b.parquet")
     streaming.check_squares(5)
