@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from twoshift.triggers.scheduler import Scheduler
     from twoshift.types import RunState
 
-__all__ = ["ServerServices", "confined_blobs", "ledger_for", "marker_in", "service_metrics", "services_for"]
+__all__ = [
+    "ServerServices", "confined_blobs", "ledger_for", "marker_in", "no_services", "service_metrics", "services_for",
+]  # fmt: skip
 
 _UNUSABLE = TryLater("the server cannot use its database; the cause is in the server's log", 60.0)
 
@@ -73,7 +75,7 @@ def services_for(
     """For the models that are served, not started; where there can be none, those who say why."""
     held = _held_database(settings, note)
     if not isinstance(held, tuple):
-        return _nobody(held)
+        return no_services(held)
     from twoshift.store.claimed import ClaimedDatabase
     from twoshift.store.notices import SqlNotices
     from twoshift.store.schedules import SqlSchedules
@@ -114,7 +116,8 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
     return families
 
 
-def _nobody(why: str | TwoshiftError) -> ServerServices:
+def no_services(why: str | TwoshiftError) -> ServerServices:
+    """Those of a server that runs no jobs; whoever asks for one is told why."""
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ import pytest
 from servers import Server
 from user_models import written
 
+from twoshift.cli.http_docs import render_http, render_http_types
 from twoshift.serve.keys import digest_of
 
 pytestmark = pytest.mark.slow
-KEY = "ts-of-alice"
+KEY, ROOT_KEY = "ts-of-alice", "ts-of-root"
 # A document cannot know how long a model's vectors are, or what its tensors are called.
 LEFT_OUT = "positive_data_acceptance"
 
@@ -37,6 +39,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         slo_ms = 5000
         [keys.alice]
         sha256 = "{digest_of(KEY)}"
+        [keys.root]
+        sha256 = "{digest_of(ROOT_KEY)}"
+        scopes = ["admin"]
     """)
     made = Server(home, "--config", str(config))
     yield made
@@ -73,6 +78,21 @@ def test_the_program_does_what_its_document_says(server: Server, described: dict
     assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr
     assert "Traceback" not in server.said
     assert server.ask("GET", "/readyz").status == 200
+
+
+@pytest.mark.parametrize(("page", "render"), [("http.md", render_http), ("http-types.md", render_http_types)])
+def test_the_http_reference_is_the_document(server: Server, page: str, render: Any) -> None:
+    shown = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    assert shown == render(server.ask("GET", "/openapi.json").json()), f"docs/{page} has drifted: run `make docs`"
+
+
+def test_every_metric_is_in_the_reference(server: Server) -> None:
+    from twoshift.cli.metrics_docs import metrics
+
+    page = server.ask("GET", "/metrics", headers={"authorization": f"Bearer {ROOT_KEY}"}).body.decode()
+    names = set(re.findall(r"^# HELP (\S+) ", page, re.MULTILINE))
+    assert "twoshift_requests_total" in names
+    assert names <= {each.name for those in metrics().values() for each in those}
 
 
 def test_the_document_is_valid_and_open_to_all(server: Server) -> None:

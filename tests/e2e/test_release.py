@@ -17,6 +17,7 @@ import pytest
 from programs import environment
 
 from twoshift import __version__
+from twoshift.quickstart import FILES
 
 pytest.importorskip("build", reason="the dev extra is not installed")
 for needs in ("httptools", "sqlalchemy", "pyarrow"):
@@ -86,7 +87,7 @@ def test_the_archives_have_every_file_of_the_source_and_one_version(built: Path)
     assert source.name == f"twoshift-{__version__}.tar.gz"
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {str(path.relative_to(_ROOT / "src")) for path in (_ROOT / "src" / "twoshift").rglob("*.py")}
-    assert expected | {"twoshift/py.typed"} <= names
+    assert expected | {"twoshift/py.typed", *(f"twoshift/quickstart/{name}" for name in FILES)} <= names
     with tarfile.open(source) as archive:
         assert f"twoshift-{__version__}/CHANGELOG.md" in archive.getnames()
 

@@ -15,7 +15,7 @@ from twoshift.extras import EXTRAS, missing_from, needed, not_installed
 
 _ROOT = Path(__file__).parents[2]
 _DECLARED = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-_NOT_FOR_USERS = {"dev", "test", "minilm"}  # minilm's weights have a hint of their own
+_NOT_FOR_USERS = {"dev", "docs", "test", "minilm"}  # minilm's weights have a hint of their own
 
 
 def _requirements(extra: str) -> set[str]:

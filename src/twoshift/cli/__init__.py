@@ -42,7 +42,9 @@ _GROUPS = {
     "schedule": ("schedule",),
     "sim": ("sim",),
 }
-_ALONE = ("embed", "key", "load", "profile", "run", "score", "search", "serve", "stream", "usage", "verify")
+_ALONE = (
+    "embed", "key", "load", "profile", "quickstart", "run", "score", "search", "serve", "stream", "usage", "verify",
+)  # fmt: skip
 _COMMANDS = {name: (name,) for name in _ALONE} | {"deploy": ("rollouts",)}
 
 

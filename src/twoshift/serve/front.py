@@ -49,7 +49,7 @@ from twoshift.serve.tls import TlsFiles
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "grpc_server", "http_limits"]
+__all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "grpc_server", "host_gauges", "http_limits"]
 
 _RETRY_S = 2.0
 
@@ -178,12 +178,12 @@ def add_faces(
     add_message_batches(app, service, services.batches)
     add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
-    gauges = _host_gauges(server, service)
+    gauges = host_gauges(server, service)
     shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
     add_operations(app, service.unready, shown, service.warnings, service.refresh)
 
 
-def _host_gauges(server: HttpServer, service: Service) -> dict[str, tuple[str, Callable[[], float]]]:
+def host_gauges(server: HttpServer, service: Service) -> dict[str, tuple[str, Callable[[], float]]]:
     """What the processes that accept requests have to do."""
 
     def hosts() -> list[HostFacts]:

@@ -12,7 +12,7 @@ from twoshift.serve.llm.language_model import LanguageModel, is_language_model
 from twoshift.serve.metrics import Histogram
 from twoshift.types import Lane
 
-__all__ = ["llm_metrics"]
+__all__ = ["llm_families", "llm_metrics"]
 
 _LANED = (
     (
@@ -55,9 +55,13 @@ def llm_metrics(models: Mapping[str, Deployment]) -> Iterator[Any]:
     found = {name: backend for name, backend in backends.items() if is_language_model(backend)}
     if not found:
         return
-    stats = {name: model.sequences() for name, model in found.items()}
-    yield from _own(found, stats)
-    yield from _as_vllm(found, stats)
+    yield from llm_families(found, {name: model.sequences() for name, model in found.items()})
+
+
+def llm_families(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
+    """Under our names, then under vLLM's; without samples where there is no model."""
+    yield from _own(models, stats)
+    yield from _as_vllm(models, stats)
 
 
 def _own(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats]) -> Iterator[Any]:

@@ -1,0 +1,93 @@
+"""docs/metrics.md: every metric of a server and of a stream, written from the code that exports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+from twoshift.serve.exposition import MoreMetrics, ServerMetrics
+from twoshift.serve.front import host_gauges
+from twoshift.serve.http.jobs import NoJobs
+from twoshift.serve.llm.exposition import llm_families
+from twoshift.serve.precomputed_tables import PrecomputedTables
+from twoshift.serve.tenant_metrics import tenant_metrics
+from twoshift.server_services import no_services, service_metrics
+from twoshift.streams.metrics import exposition
+from twoshift.streams.progress import StreamSnapshot
+from twoshift.wiring.scalers import scaling_metrics
+
+__all__ = ["Metric", "metrics", "render_metrics"]
+
+_INTRO = """# Metrics
+
+Written by `make docs` from the program; a test fails when it drifts.
+
+`GET /metrics` of a server returns these in Prometheus' text format. If the server has keys, the request needs a key
+with the scope `admin`. A histogram has the series `_bucket`, `_sum` and `_count`. The label `lane` is `online` for live
+requests and `batch` for jobs and batches; `beside` says whether the device was running batch rows, too.
+"""
+_OF_STREAM = "`twoshift stream --metrics-port 9100` exports these at `/metrics` of that port."
+_OF_VLLM = (
+    "A server with a language model also exports these names, for dashboards and scalers that were made for vLLM."
+)
+_HEAD = "| metric | type | labels | meaning |\n|---|---|---|---|"
+_NO_STREAM = StreamSnapshot(0.0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, None, 0.0)
+
+
+class Metric(NamedTuple):
+    """One line of the page."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
+
+def metrics() -> dict[str, list[Metric]]:
+    """Those of each section."""
+    llm = [*_described(_collected([lambda: llm_families({}, {})], {}))]
+    gauges = {name: (about, lambda: 0.0) for name, (about, _) in host_gauges(cast(Any, None), cast(Any, None)).items()}
+    return {
+        "A server": [*_described(_collected(_more(), gauges))],
+        "Language models": [each for each in llm if ":" not in each.name],
+        "Language models, as vLLM names them": [each for each in llm if ":" in each.name],
+        "A stream": [*_described(exposition(_NO_STREAM, 0.0))],
+    }
+
+
+def render_metrics() -> str:
+    """The whole page."""
+    notes = {"A stream": f"{_OF_STREAM}\n\n", "Language models, as vLLM names them": f"{_OF_VLLM}\n\n"}
+    sections = (
+        f"## {title}\n\n{notes.get(title, '')}{_HEAD}\n" + "".join(f"{_row(each)}\n" for each in those)
+        for title, those in metrics().items()
+    )
+    return "\n".join([_INTRO, *sections])
+
+
+def _more() -> list[MoreMetrics]:
+    """What `Server` adds, of a server without anything."""
+    tables = PrecomputedTables(cast(Any, None), cast(Any, None))
+    return [
+        scaling_metrics({}, {}, NoJobs("")),
+        tenant_metrics({}, list),
+        service_metrics(no_services("")),
+        tables.metrics,
+    ]
+
+
+def _collected(more: list[MoreMetrics], gauges: dict[str, Any]) -> Iterator[Any]:
+    own = {each.name for each in ServerMetrics({}, {}).collect()}
+    found = ServerMetrics({}, gauges, more).collect()
+    return found if gauges else (each for each in found if each.name not in own)
+
+
+def _described(families: Iterable[Any]) -> Iterator[Metric]:
+    for each in families:
+        name = f"{each.name}_total" if each.type == "counter" else each.name
+        yield Metric(name, each.type, tuple(getattr(each, "_labelnames", ())), each.documentation)
+
+
+def _row(each: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in each.labels)
+    return f"| `{each.name}` | {each.kind} | {labels} | {each.about} |"
