@@ -15,7 +15,7 @@ HELM = Path(sys.executable).parent / "helm"  # of the package helm-binary
 CHART, VALUES = ROOT / "deploy/helm/twoshift", ROOT / "deploy/helm/values"
 _NAME = "twoshift"  # of the release and its namespace
 _OF_HELM = ("helm.sh/chart", "app.kubernetes.io/managed-by")
-_SCALING = ("ScaledObject", "ServiceMonitor")
+_SCALING = ("ScaledObject", "ServiceMonitor", "PrometheusRule", "ConfigMap")
 _ABOUT = "# Written by scripts/write_manifests.py from the Helm chart.\n"
 
 

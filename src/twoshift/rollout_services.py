@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.rollout_ports import FINAL
 from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.rollouts import DeployRequest, Rollouts
@@ -19,12 +21,13 @@ if TYPE_CHECKING:
     import asyncio
 
     from twoshift.serve.deployments import Deployments
+    from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.rollout_run import Split, VersionActs
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.serve.shadow import Shadow
     from twoshift.server_services import ServerServices
 
-__all__ = ["FileChanges", "remember_versions", "rollouts_for"]
+__all__ = ["FileChanges", "remember_versions", "rollout_metrics", "rollouts_for"]
 
 
 def rollouts_for(
@@ -48,6 +51,18 @@ def rollouts_for(
 
     source = RegisteredVersions(models, settings.models, settings.registry)
     return Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for)
+
+
+def rollout_metrics(rollouts: Rollouts | NoJobs, models: Deployments) -> MoreMetrics:
+    """How rollouts have ended."""
+
+    def families() -> Iterator[Any]:
+        ended = Counter[tuple[str, str]]() if isinstance(rollouts, NoJobs) else rollouts.ended
+        names = {*models.all, *(name for name, _ in ended)}  # 0 before the first: an alert sees each that comes
+        samples = [(name, stage, ended[name, stage]) for name in sorted(names) for stage in FINAL]
+        yield "counter", "rollouts", "Rollouts that have ended on this server.", ("model", "result"), samples
+
+    return families
 
 
 def _checked(name: str, compare: str) -> None:

@@ -22,7 +22,7 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
 from twoshift.fronts.processes import FrontProcesses, uses_fronts
 from twoshift.registry.names import parse_ref
-from twoshift.rollout_services import FileChanges, remember_versions, rollouts_for
+from twoshift.rollout_services import FileChanges, remember_versions, rollout_metrics, rollouts_for
 from twoshift.runtime.devices import usable_threads
 from twoshift.serve.deployer import Deployer, DeployerHooks, Progress
 from twoshift.serve.deployments import Deployment, Deployments
@@ -292,6 +292,7 @@ class Server:
         services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
         rollouts = await asyncio.wrap_future(self._deployer.do(self._start_rollouts))
         self._rollouts = rollouts
+        metrics.append(rollout_metrics(rollouts, self.deployments))
         front.add_faces(services, usage, metrics, rollouts, self._indexes)
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]

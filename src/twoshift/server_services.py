@@ -96,7 +96,8 @@ def services_for(
 
 
 def service_metrics(services: ServerServices) -> MoreMetrics:
-    """Batches by status, and what became of the runs of schedules."""
+    """Batches by status, jobs by outlook, and what became of the runs of schedules."""
+    from twoshift.policy.deadline import Verdict
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.types import BatchStatus, RunState
@@ -109,6 +110,12 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
         waiting = [since_s for status, (_, since_s) in counts.items() if not BatchStatus(status).is_over]
         oldest = [(max(0.0, time.time() - min(waiting)) if waiting else 0.0,)] if is_known else []
         yield "gauge", "oldest_batch_seconds", "Age of the oldest unfinished batch.", (), oldest
+        outlooks = {} if isinstance(services.jobs, NoJobs) or not is_known else services.jobs.outlooks()
+        models = sorted({model for model, _ in outlooks})
+        jobs = [(model, str(each), outlooks[model, str(each)]) for model in models for each in Verdict]
+        yield "gauge", "running_jobs", "Running jobs, by their outlook for the window.", ("model", "outlook"), jobs
+        overdue = [] if isinstance(services.jobs, NoJobs) or not is_known else [(services.jobs.overdue,)]
+        yield "gauge", "overdue_jobs", "Jobs that wait or are paused, and whose windows have ended.", (), overdue
         settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled
         runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
         yield "counter", "schedule_runs", "Runs of schedules, by outcome.", ("state",), runs

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from twoshift.ports import DeviceUsage
 from twoshift.store.database import Database
 from twoshift.store.usage import SqlUsage
+from twoshift.usage_ports import DeviceUsage
 
 pytestmark = pytest.mark.slow
 MONDAY, TUESDAY = "2026-01-05", "2026-01-06"

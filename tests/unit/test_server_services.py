@@ -37,10 +37,12 @@ def test_all_states_are_there_from_the_start_and_batches_as_long_as_they_are_thi
     def shown() -> dict[str, Sequence[tuple[Any, ...]]]:
         return {name: rows for _, name, _, _, rows in service_metrics(services)()}
 
-    assert shown()["batches"] == shown()["oldest_batch_seconds"] == []
+    assert shown()["batches"] == shown()["oldest_batch_seconds"] == shown()["overdue_jobs"] == []
     services.start()
     assert dict(shown()["schedule_runs"]) == {"submitted": 0, "skipped": 0, "missed": 0, "failed": 0}
     assert ("in_progress", 0) in shown()["batches"]
+    assert shown()["overdue_jobs"] == [(0,)]
+    assert shown()["running_jobs"] == []
     assert shown()["oldest_batch_seconds"] == [(0.0,)]
     assert services.close(30.0)
     assert shown()["batches"] == shown()["oldest_batch_seconds"] == []

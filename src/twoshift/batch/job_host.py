@@ -49,6 +49,8 @@ class JobHost:
         self._jobs = ClaimedJobs(store, claim)
         self._queue = JobQueue(self._jobs, self.kinds, fleet_of, allowance_of)
         self._intake = JobIntake(self._jobs, fleet_of, allowance_of, check_notify, self._queue.begin_queued)
+        self.outlooks = self._queue.running.outlooks
+        self.overdue = 0  # jobs that wait although their windows have ended, as the store last said
         self._left = threading.Event()  # nothing runs any more
         self._keeper = threading.Thread(target=self._keep, name="twoshift-keeper", daemon=True)
 
@@ -187,6 +189,7 @@ class JobHost:
                     self._queue.running.hand_back()
                     if is_due:
                         self._queue.begin_queued()
+                        self.overdue = self._jobs.store.overdue()
             for kind in self.kinds.values() if self.is_ours else ():
                 with contextlib.suppress(TwoshiftError):
                     kind.keep()

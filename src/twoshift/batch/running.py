@@ -123,6 +123,10 @@ class RunningJobs:
                 found[each.billed] = found.get(each.billed, Used()).plus(each.lane.used())
         return found
 
+    def outlooks(self) -> Counter[tuple[str, str]]:
+        """How many there are, by model and by whether they will end within their windows."""
+        return Counter((each.lane.model, str(each.last.outlook.verdict)) for each in self.all().values())
+
     def try_later(self, job_id: str, wait_s: float) -> None:
         """It is to wait so long."""
         with self._lock:

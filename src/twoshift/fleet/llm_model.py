@@ -55,6 +55,7 @@ class FleetLlm(TakesPrompts, FleetBackend[LlmDerived]):
     def _opened(self, opened: Sequence[Loaded]) -> LlmDerived:
         derived = llm_derived_together([each.derived for each in opened])
         self._sizes = PromptSizes(derived.context_tokens)
+        self.generated.objective = derived.ttft_s, derived.tpot_s
         return derived
 
     def derived_now(self) -> LlmDerived:

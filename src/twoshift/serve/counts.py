@@ -43,6 +43,8 @@ class MetricCounts(msgspec.Struct, frozen=True):
     offered_rows: int = 0  # refused ones included
     refused_rows: int = 0  # that a larger fleet would have answered
     looked_up: dict[str, int] = {}  # rows of models with precomputed answers, by what was found
+    within_slo: int = 0  # requests answered within the objective
+    outside_slo: int = 0  # requests answered later than that, or refused or failed by the server
 
     def plus(self, more: MetricCounts) -> MetricCounts:
         """Both together."""
@@ -58,6 +60,8 @@ class MetricCounts(msgspec.Struct, frozen=True):
             self.offered_rows + more.offered_rows,
             self.refused_rows + more.refused_rows,
             _summed(self.looked_up, more.looked_up),
+            self.within_slo + more.within_slo,
+            self.outside_slo + more.outside_slo,
         )
 
 

@@ -313,6 +313,7 @@ class Deployments(Mapping[str, Deployment]):
             if before is not None and before.backend is not backend:
                 deployment.leaves(before.backend)
             deployment.version = version_of(backend.info)
+            deployment.metrics.slo_s = _request_slo_s(backend)
             deployment.state, deployment.reason = DeploymentState.READY, ""
             self._look()
         return before
@@ -324,6 +325,9 @@ class Deployments(Mapping[str, Deployment]):
             if before is not None:
                 deployment.leaves(before.backend)
             deployment.version = candidate.version
+            deployment.metrics.slo_s = (
+                None if deployment.serving is None else _request_slo_s(deployment.serving.backend)
+            )
             deployment.state, deployment.reason = DeploymentState.READY, ""
             self._look()
         return before
@@ -344,6 +348,11 @@ def version_of(info: RuntimeInfo) -> str:
     """The registry's number of a model; 1 where it has none."""
     ref = parse_ref(info.model)
     return "1" if ref is None or ref.version is None else str(ref.version)
+
+
+def _request_slo_s(backend: LiveModel) -> float | None:
+    """What a whole request may take; None where only its tokens have an objective."""
+    return backend.derived.slo_s if isinstance(backend.derived, Derived) else None
 
 
 def columns_of(model: Deployment) -> Sequence[str]:

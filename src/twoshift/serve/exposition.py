@@ -9,10 +9,12 @@ from typing import Any
 from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
 from twoshift.serve.counts import MetricCounts
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.metrics import SECONDS
+from twoshift.serve.llm.language_model import is_language_model
+from twoshift.serve.llm_derived import LlmDerived
+from twoshift.serve.metrics import SECONDS, counted
 from twoshift.types import Lane, ReplicaCounts
 
-__all__ = ["MoreMetrics", "ServerMetrics", "counted"]
+__all__ = ["MoreMetrics", "ServerMetrics"]
 
 MoreMetrics = Callable[[], Iterable[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]]
 # Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own.
@@ -30,6 +32,9 @@ class _Seen:
     health: Health
     waiting: Mapping[Lane, Queue]
     replicas: ReplicaCounts
+    within_slo: int  # requests, or sequences of a language model
+    outside_slo: int
+    objectives_s: Mapping[str, float]  # what it is of -> seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +44,6 @@ class _Family:
     about: str
     labels: tuple[str, ...]  # after the model
     samples: Callable[[_Seen], Iterable[tuple[Any, ...]]]  # the labels' values, then the sample's
-
-
-def counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str, float]]:
-    """Upper bounds and how many lie at or below each, as Prometheus has it."""
-    summed, found = 0, list[tuple[str, float]]()
-    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
-        summed += count
-        found.append((bound, summed))
-    return found
 
 
 def _stages(seen: _Seen) -> Iterator[tuple[Any, ...]]:
@@ -109,6 +105,11 @@ _FAMILIES = (
             lambda seen: ((str(lane), each.rows) for lane, each in seen.waiting.items())),
     _Family("gauge", "oldest_wait_seconds", "Waiting time of the oldest row in the queue.", ("lane",),
             lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
+    _Family("counter", "slo_requests", "Live requests, or sequences of a language model, by whether the objective was "
+            "met; a request that the server refused or failed is outside.", ("slo",),
+            lambda seen: (("within", seen.within_slo), ("outside", seen.outside_slo))),
+    _Family("gauge", "objective_seconds", "Objective for 99 % of the requests, by what it limits.", ("of",),
+            lambda seen: seen.objectives_s.items()),
     _Family("gauge", "replicas", "Replicas, by state.", ("state",),
             lambda seen: (("ready", seen.replicas.ready), ("starting", seen.replicas.starting))),
     _Family("gauge", "healthy", "1 if the model's engine is running and keeping up, else 0.", (),
@@ -179,4 +180,9 @@ def _by_version(kinds: Mapping[str, Any], models: Mapping[str, Deployment]) -> I
 
 
 def _look(model: Deployment) -> _Seen:
-    return _Seen(model.metrics.total(), model.stats(), model.health(), model.waiting(), model.replicas())
+    counts, backend, derived = model.metrics.total(), model.backend, model.derived
+    more, objectives_s = (0, 0), {"request": derived.slo_s}
+    if is_language_model(backend) and isinstance(derived, LlmDerived):
+        more, objectives_s = backend.generated.slo_counts(), {"ttft": derived.ttft_s, "tpot": derived.tpot_s}
+    slo = (counts.within_slo + more[0], counts.outside_slo + more[1])
+    return _Seen(counts, model.stats(), model.health(), model.waiting(), model.replicas(), *slo, objectives_s)

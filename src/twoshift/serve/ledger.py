@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twoshift.errors import TryLater
-from twoshift.ports import DeviceUsage, UsageStore
 from twoshift.serve.tenants import Tenant, day_of
+from twoshift.usage_ports import DeviceUsage, UsageStore
 
 __all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
 

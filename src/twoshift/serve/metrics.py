@@ -13,13 +13,22 @@ import numpy as np
 from twoshift.serve.counts import HistogramCounts, MetricCounts
 from twoshift.serve.stages import STAGES, Stages
 
-__all__ = ["SECONDS", "Histogram", "ModelMetrics"]
+__all__ = ["SECONDS", "Histogram", "ModelMetrics", "counted"]
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _RECENT, _RECENT_ELSEWHERE = 4096, 16_384
 _MANY = 256  # requests that go into the histograms together
 _all_stages = attrgetter(*STAGES)
+
+
+def counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str, float]]:
+    """Upper bounds and how many lie at or below each, as Prometheus has it."""
+    summed, found = 0, list[tuple[str, float]]()
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        summed += count
+        found.append((bound, summed))
+    return found
 
 
 class Histogram:
@@ -57,6 +66,8 @@ class ModelMetrics:
         self.offered_rows = 0  # refused ones included
         self.refused_rows = 0  # that a larger fleet would have answered
         self.looked_up: dict[str, int] = {}  # what was found -> rows, where there are precomputed answers
+        self.slo_s: float | None = None  # of its requests; None: of a language model, whose sequences are counted
+        self.within_slo = self.outside_slo = 0  # requests
         self.elsewhere = MetricCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._unreported = 0  # of those, the last so many
@@ -77,6 +88,13 @@ class ModelMetrics:
         if status in (200, 504):  # who got no answer in time has waited for it, too
             self._recent.append((time.monotonic(), seconds))
             self._unreported += 1
+        if status >= 500:
+            self.outside_slo += 1
+        elif status == 200 and self.slo_s is not None:
+            if seconds <= self.slo_s:
+                self.within_slo += 1
+            else:
+                self.outside_slo += 1
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
 
@@ -96,7 +114,8 @@ class ModelMetrics:
         self._add_latencies()
         stages = {name: each.as_counts() for name, each in self._stages.items()}
         counted = dict(self.requests), dict(self.refusals), self.offered_rows, self.refused_rows, dict(self.looked_up)
-        return MetricCounts(stages, self._latency.as_counts(), *counted)
+        objective = self.within_slo, self.outside_slo
+        return MetricCounts(stages, self._latency.as_counts(), *counted, *objective)
 
     def total(self) -> MetricCounts:
         """By all processes of the server."""

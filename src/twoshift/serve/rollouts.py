@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, NamedTuple, Protocol
 
@@ -79,6 +80,7 @@ class Rollouts:
         self._store, self._models, self._settings, self._acts = store, models, settings, acts
         self._source, self._shadow_for = source, shadow_for
         self._runs: dict[str, RolloutRun] = {}  # by id; of the thread
+        self.ended: Counter[tuple[str, str]] = Counter()  # since the start, by deployment and final stage
         self._followed: dict[str, tuple[float, str]] = {}  # by deployment: when its alias was looked at; what it named
         self._answered_s = time.monotonic()  # the database, last
         self._woken, self._closed = threading.Event(), threading.Event()
@@ -219,6 +221,7 @@ class Rollouts:
                 run.step(now_s)
                 if run.is_done:
                     del self._runs[rollout_id]
+                    self.ended[run.record.deployment, run.record.stage] += 1
             self._follow_aliases()
 
     def _run_of(self, record: RolloutRecord, deployment: Deployment) -> RolloutRun:

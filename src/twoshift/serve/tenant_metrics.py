@@ -23,6 +23,12 @@ def tenant_metrics(tenants: Mapping[str, Tenant], counted: Callable[[], Iterable
         refusals = [(name, why, n) for name, each in totals.items() for why, n in sorted(each.refusals.items())]
         yield "counter", "tenant_requests", "Requests of a tenant.", ("tenant",), requests
         yield "counter", "tenant_refusals", "Refused requests of a tenant, by reason.", ("tenant", "reason"), refusals
+        limits = [(name, most) for name, each in tenants.items() if (most := each.settings.device_seconds_per_day)]
+        about = "Device seconds that a tenant may use each day (UTC)."
+        yield "gauge", "tenant_quota_seconds", about, ("tenant",), limits
+        spent = [(name, tenants[name].spent_s) for name, _ in limits]
+        about = "Device seconds of its quota that a tenant has used today (UTC), on all servers of the database."
+        yield "gauge", "tenant_spent_seconds", about, ("tenant",), spent
         device_s: dict[tuple[str, str], float] = {}
         for each in counted():
             key = (each.tenant if each.tenant in tenants else _OTHERS, each.lane)

@@ -77,6 +77,7 @@ class Tenant:
         self.requests = 0  # of this process, as the next
         self.refusals: dict[str, int] = {}  # by reason
         self.elsewhere = TenantCounts()  # by other processes of this server; replaced whole by whoever hears from them
+        self.spent_s = 0.0  # of the devices on the day that the ledger last spoke of, by all servers
         self._has_days = self.settings.device_seconds_per_day is not None
 
     def replied(self, refusal: str | None) -> None:
@@ -114,6 +115,7 @@ class Tenant:
 
     def spent(self, day: int, device_s: float) -> None:
         """What it has had of the devices on a day."""
+        self.spent_s = device_s
         most = self.settings.device_seconds_per_day
         if most is not None:
             self.record.spent_on[0] = day if device_s >= most else NOT_SPENT  # one store: any thread, any process

@@ -94,6 +94,12 @@ class SqlJobs:
         found = self._database.found(select(jobs).where(_NOT_OVER, there).order_by(jobs.c.number).limit(1))
         return _record(found[0]) if found else None
 
+    def overdue(self) -> int:
+        """How many wait, or are paused, although their windows have ended."""
+        waits = jobs.c.state.in_([str(JobState.QUEUED), str(JobState.PAUSED)])
+        wanted = select(func.count().label("total")).where(waits, jobs.c.due_unix_s < self._clock())
+        return int(self._database.found(wanted)[0].total)
+
     def open_jobs(self, owner: str) -> int:
         """How many of an owner's are not over."""
         wanted = select(func.count().label("total")).where(_NOT_OVER, jobs.c.owner == owner)

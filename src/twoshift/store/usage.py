@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from twoshift.ports import DeviceUsage
 from twoshift.store.database import Database
 from twoshift.store.tables import usage_days
+from twoshift.usage_ports import DeviceUsage
 
 __all__ = ["SqlUsage"]
 

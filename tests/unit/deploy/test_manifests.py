@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metric_names import asked_metrics, exported_metrics, expressions, llm_metric_names, stream_metrics
 from program_words import parsed
 
 from twoshift.units import parse_duration
@@ -74,7 +75,15 @@ def pod_specs(value: Any) -> Iterator[Manifest]:
 
 
 SOURCES = (*SETS, *(str(path.relative_to(DEPLOY)) for path in FILES))
-OF_OTHERS = ("ScaledObject", "ServiceMonitor", "ServingRuntime", "InferenceService", "WorkflowTemplate", "RayJob")
+OF_OTHERS = (
+    "ScaledObject",
+    "ServiceMonitor",
+    "PrometheusRule",
+    "ServingRuntime",
+    "InferenceService",
+    "WorkflowTemplate",
+    "RayJob",
+)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -105,7 +114,11 @@ def _keeps(model: Any, manifest: Manifest) -> None:
 def test_keda_and_the_prometheus_operator_take_their_manifests() -> None:
     keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1")
     operator = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
-    kinds = {"ScaledObject": keda.ScaledObject, "ServiceMonitor": operator.ServiceMonitor}
+    kinds = {
+        "ScaledObject": keda.ScaledObject,
+        "ServiceMonitor": operator.ServiceMonitor,
+        "PrometheusRule": operator.PrometheusRule,
+    }
     found = [each for name in SETS for each in rendered(name) if each["kind"] in kinds]
     assert {each["kind"] for each in found} == set(kinds)
     for each in found:
@@ -214,14 +227,6 @@ def test_the_program_takes_the_commands_of_jobs_and_of_kserve(
         assert settings.output == "s3://corpus/embedded"
 
 
-def queries() -> set[str]:
-    """The metrics that ScaledObjects and the dashboard ask for."""
-    dashboard = json.loads((DEPLOY / "compose/grafana/dashboard.json").read_text(encoding="utf-8"))
-    text = json.dumps([[each for source in SOURCES for each in manifests(source)], dashboard])
-    asked = " ".join(re.findall(r'"(?:query|expr)": "(.+?)(?<!\\)"', text))
-    return {name.removesuffix("_bucket") for name in re.findall(r"\btwoshift_[a-z_]+", asked)}
-
-
 @pytest.mark.slow
 def test_a_real_server_answers_the_probes_and_exports_the_metrics_that_scale_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,21 +234,23 @@ def test_a_real_server_answers_the_probes_and_exports_the_metrics_that_scale_it(
     for name in ("prometheus_client", "httptools", "uvloop", "pyarrow", "sqlalchemy"):
         pytest.importorskip(name)
     from twoshift import Server
-    from twoshift.serve.llm import exposition
 
     monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path))
-    probes = set(re.findall(r'"path": "(/[^"]+)", "port"', json.dumps([manifests(source) for source in SOURCES])))
+    shown = [each for source in SOURCES for each in manifests(source)]
+    probes = set(re.findall(r'"path": "(/[^"]+)", "port"', json.dumps(shown)))
     assert probes == {"/healthz", "/readyz", "/v2/health/ready", "/v2/health/live"}
     with Server(f"{ROOT}/examples/sentiment.py:Sentiment", slo_ms=50, port=0) as server:
         for probe in probes:
             with urllib.request.urlopen(server.address + probe) as reply:  # noqa: S310
                 assert reply.status == 200
         with urllib.request.urlopen(server.address + "/metrics") as reply:  # noqa: S310
-            exported = set(re.findall(r"^# TYPE (twoshift_\w+)", reply.read().decode(), re.MULTILINE))
+            exported = exported_metrics(reply.read().decode()) | llm_metric_names() | stream_metrics()
     assert 'lane="online"' in json.dumps(manifests("llm")).replace("\\", "")
-    of_llms = {f"twoshift_{each[1]}" for each in exposition._WHOLE}
-    assert len(queries()) == 11
-    assert queries() <= exported | of_llms
+    asked = asked_metrics(expressions(shown))
+    assert len(asked) > 30
+    assert asked.keys() <= exported.keys()
+    for name, labels in asked.items():
+        assert labels <= exported[name] or not exported[name], name
 
 
 def test_no_pod_writes_to_its_root_or_has_capabilities() -> None:

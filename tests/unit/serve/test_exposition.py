@@ -10,17 +10,22 @@ import pytest
 from numpy.typing import NDArray
 
 from twoshift.engine import Engine
+from twoshift.engine.llm import FinishedSequence
+from twoshift.generation import FinishReason, TokenUsage
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.counts import MetricCounts
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.exposition import ServerMetrics
+from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.model import ServedModel
 from twoshift.serve.stages import Stages
+from twoshift.types import Lane
 
 pytest.importorskip("prometheus_client")
 COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=5.0)
@@ -108,6 +113,36 @@ def test_stages_replies_and_refusals_are_histograms_and_counters(model: ServedMo
     assert of(found, "twoshift_requests_total", model="m", lane="online", status="503") == 1
     assert of(found, "twoshift_refusals_total", model="m", lane="online", reason="overloaded") == 1
     assert of(found, "twoshift_request_seconds_count", model="m", lane="online") == 2
+
+
+def test_requests_are_counted_by_whether_the_objective_was_met(model: ServedModel) -> None:
+    models = Deployments({"m": model})
+    metrics = models["m"].metrics
+    # Too late, refused and failed are outside; what the client did wrong, or did not wait for, is neither
+    for status, seconds in ((200, 4.9), (200, 5.0), (200, 5.1), (503, 0.001), (504, 5.0), (500, 0.1), (400, 0.1),
+                            (429, 0.001), (499, 9.0)):  # fmt: skip
+        metrics.replied(status, seconds, None)
+    metrics.elsewhere = MetricCounts(within_slo=10, outside_slo=20)
+    found = read(models)
+    assert of(found, "twoshift_slo_requests_total", model="m", slo="within") == 12
+    assert of(found, "twoshift_slo_requests_total", model="m", slo="outside") == 24
+    assert of(found, "twoshift_objective_seconds", model="m", of="request") == 5.0
+
+
+def test_a_sequence_is_within_the_objective_if_its_first_token_and_its_pace_are() -> None:
+    metrics = LlmMetrics()
+    metrics.objective = 1.0, 0.1
+
+    def ended(lane: Lane, ttft_s: float, seconds: float, tokens: int) -> None:
+        usage = TokenUsage(prompt_tokens=3, completion_tokens=tokens)
+        metrics.finished(FinishedSequence(lane, FinishReason.STOP, usage, 9.0, ttft_s, seconds))
+
+    ended(Lane.ONLINE, 0.9, 1.8, 11)
+    ended(Lane.ONLINE, 0.9, 0.9, 1)
+    ended(Lane.ONLINE, 1.1, 1.2, 11)
+    ended(Lane.ONLINE, 0.9, 3.0, 11)
+    ended(Lane.BATCH, 9.0, 90.0, 11)
+    assert metrics.slo_counts() == (2, 2)
 
 
 def test_rows_that_wait_are_seen_by_lane_with_the_oldest_age(model: ServedModel) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from twoshift.errors import OverLimit, TryLater
-from twoshift.ports import DeviceUsage
 from twoshift.serve.ledger import BATCH, LIVE, Counted, Ledger, Prices, day_name
+from twoshift.serve.tenant_metrics import tenant_metrics
 from twoshift.serve.tenants import DAY_S, Tenant, TenantSettings
+from twoshift.usage_ports import DeviceUsage
 
 NOON = 20_000 * DAY_S + DAY_S / 2
 
@@ -197,6 +198,8 @@ def test_who_has_spent_the_day_is_told_until_midnight() -> None:
     with pytest.raises(OverLimit, match="10 device seconds for today") as told:
         books.tenant.check_device()
     assert told.value.retry_after_s == DAY_S / 2
+    shown = {name: samples for _, name, _, _, samples in tenant_metrics({"red": books.tenant}, list)()}
+    assert (shown["tenant_quota_seconds"], shown["tenant_spent_seconds"]) == ([("red", 10.0)], [("red", 10.0)])
     books.clock.now_s = (NOON // DAY_S + 1) * DAY_S
     assert books.tenant.why_spent() == ""
     books.ledger.keep()

@@ -310,7 +310,10 @@ def test_it_is_listed_described_and_ready(server: LlmServer, client: Any) -> Non
 def test_sequences_are_counted_under_our_names_and_under_vllms(server: LlmServer) -> None:
     before = server.metric("vllm:generation_tokens_total", model_name="m")
     ended = server.metric("twoshift_ttft_seconds_count", model="m", lane="online")
+    kept = server.metric("twoshift_slo_requests_total", model="m", slo="within")
     assert server.chat("to be counted").status == 200
+    assert server.metric("twoshift_slo_requests_total", model="m", slo="within") == kept + 1
+    assert server.metric("twoshift_objective_seconds", model="m", of="ttft") == 60.0
     assert server.metric("vllm:generation_tokens_total", model_name="m") == before + 5
     assert server.metric("twoshift_ttft_seconds_count", model="m", lane="online") == ended + 1
     assert server.metric("vllm:time_to_first_token_seconds_count", model_name="m") == ended + 1

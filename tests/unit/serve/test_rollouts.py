@@ -21,6 +21,7 @@ from twoshift.policy.rollout import RolloutPolicy
 from twoshift.policy.rollout_values import Compared, RolloutSettings, RolloutState
 from twoshift.ports import RuntimeInfo
 from twoshift.rollout_ports import RolloutRecord
+from twoshift.rollout_services import rollout_metrics
 from twoshift.serve.deployments import Deployment, Deployments, Serving
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.rollouts import Candidate, DeployRequest, Rollouts
@@ -180,6 +181,8 @@ def test_one_that_fails_is_rolled_back_and_the_next_start_has_the_stable_version
     assert ended.stage == "rolled_back"
     assert "failed" in ended.reason
     assert world.acts.did == ["load m:2", "roll back"]
+    ((_, name, _, _, samples),) = rollout_metrics(world.rollouts, world.models)()
+    assert (name, sorted(samples)) == ("rollouts", [("m", "promoted", 0), ("m", "rolled_back", 1)])
     assert World(store).deployment.word == "m:1"
 
 

@@ -12,13 +12,13 @@ pytest.importorskip("sqlalchemy")
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.job_states import JobMove
-from twoshift.ports import DeviceUsage
 from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
 from twoshift.store.usage import SqlUsage
 from twoshift.types import BatchStatus, JobKindName, JobState
+from twoshift.usage_ports import DeviceUsage
 
 DONE, GOING = "batch_aaaaaaaaaaaaaaaaaaaaaaaa", "batch_bbbbbbbbbbbbbbbbbbbbbbbb"
 

@@ -17,12 +17,12 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Disabled, Forbidden, InvalidInput, TwoshiftError
 from twoshift.policy.plan.token_prices import TokenPrices, token_prices
-from twoshift.ports import DeviceUsage
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.blocking_calls import BlockingCalls
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import Access
+from twoshift.usage_ports import DeviceUsage
 
 __all__ = ["NoUsage", "UsageDesk", "add_usage"]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from twoshift.engine.llm import LlmStats
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.exposition import counted
 from twoshift.serve.llm.language_model import LanguageModel, is_language_model
-from twoshift.serve.metrics import Histogram
+from twoshift.serve.metrics import Histogram, counted
 from twoshift.types import Lane
 
 __all__ = ["llm_families", "llm_metrics"]

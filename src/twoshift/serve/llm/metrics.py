@@ -21,12 +21,14 @@ class LlmMetrics:
     """Of one model, by lane. Any thread."""
 
     def __init__(self) -> None:
+        self.objective: tuple[float, float] | None = None  # seconds to the first token, and for each after it
         self._lock = threading.Lock()
         self._new: deque[FinishedSequence] = deque()
         self._ttft = {lane: Histogram(_TTFT_S) for lane in Lane}
         self._tpot = {lane: Histogram(_TPOT_S) for lane in Lane}
         self._all = {lane: Histogram(_ALL_S) for lane in Lane}
         self._reasons: dict[Lane, dict[str, int]] = {lane: {} for lane in Lane}
+        self._within_slo = self._outside_slo = 0  # live sequences
 
     def finished(self, sequence: FinishedSequence) -> None:
         """A sequence that has its whole answer."""
@@ -47,6 +49,12 @@ class LlmMetrics:
             self._add()
             return {lane: dict(each) for lane, each in self._reasons.items()}
 
+    def slo_counts(self) -> tuple[int, int]:
+        """Live sequences within the objective, and outside it."""
+        with self._lock:
+            self._add()
+            return self._within_slo, self._outside_slo
+
     def _add(self) -> None:
         found, self._new = self._new, deque()
         for lane in Lane:
@@ -56,6 +64,14 @@ class LlmMetrics:
             self._ttft[lane].add([each.ttft_s for each in those])
             self._tpot[lane].add([each.tpot_s for each in those if each.tpot_s is not None])
             self._all[lane].add([each.seconds for each in those])
+            if lane is Lane.ONLINE and self.objective is not None:
+                kept = sum(_is_within(each, *self.objective) for each in those)
+                self._within_slo += kept
+                self._outside_slo += len(those) - kept
             for each in those:
                 reasons = self._reasons[lane]
                 reasons[str(each.finish)] = reasons.get(str(each.finish), 0) + 1
+
+
+def _is_within(each: FinishedSequence, ttft_s: float, tpot_s: float) -> bool:
+    return each.ttft_s <= ttft_s and (each.tpot_s is None or each.tpot_s <= tpot_s)

@@ -39,6 +39,7 @@ class ServedLlm(TakesPrompts):
         self.derived = self.derived_now()  # from the curve that it began with
         self.outputs = (Tensor("text", "text"), Tensor("finish_reason", "text"), Tensor("output_tokens", "int64"))
         self.generated = LlmMetrics()
+        self.generated.objective = self.derived.ttft_s, self.derived.tpot_s
         engine.on_finished = self.generated.finished
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing = 0
