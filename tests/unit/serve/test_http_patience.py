@@ -74,6 +74,19 @@ def test_silence_is_ended_without_a_word(server: TriedServer) -> None:
         assert statuses(everything(made)) == [200]  # and closed once it was idle for too long
 
 
+def test_a_connection_of_a_pool_that_is_not_used_yet_has_the_time_of_an_idle_one() -> None:
+    made = TriedServer()
+    made.start(HttpLimits(head_s=0.05, idle_s=600.0))
+    try:
+        with made.connection() as unused, made.connection() as slow:
+            slow.sendall(b"GET /a HTTP/1.1\r\n")
+            assert statuses(everything(slow)) == [408]  # by a sweep that came later than the other's first 0.05 s
+            unused.sendall(b"GET /a HTTP/1.1\r\nhost: a\r\n" + END)
+            assert statuses(everything(unused)) == [200]
+    finally:
+        made.end()
+
+
 def test_a_client_that_never_reads_its_reply_is_let_go(server: TriedServer) -> None:
     for more in (b"\r\n", END):
         with server.connection() as made:

@@ -46,7 +46,8 @@ class Connection(asyncio.Protocol):
         self._can_write.set()
         self._unsent_bytes = 0  # of replies, when its time began
         self._full: set[str] = set()  # of what: nothing is read until it is not
-        self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
+        # When the sweep ends it. Pools connect before they ask: without a first byte it is as idle as between requests
+        self.due_s = self._loop.time() + self._limits.idle_s
         self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
         self._pours = False  # a reply in pieces
         self._has_departed = False  # another process answers what comes
