@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken
 
-__all__ = ["TEXT", "ColumnLayout", "values_of"]
+__all__ = ["TEXT", "ColumnLayout", "packed_values", "values_of"]
 
 TEXT = "text"
 _length = struct.Struct("<I")
@@ -49,3 +49,20 @@ def values_of(columns: Sequence[ColumnLayout], data: bytes, at: int) -> dict[str
     if at != len(data):
         raise Broken(f"a precomputed row has {len(data) - at:,} bytes too many")
     return found
+
+
+def packed_values(row: Mapping[str, NDArray[np.generic]]) -> tuple[tuple[ColumnLayout, ...], bytes] | None:
+    """The other way round; None where a value is none that a row can hold."""
+    layouts, values = list[ColumnLayout](), list[bytes]()
+    for name, array in row.items():
+        if array.dtype.kind in "OU" and array.shape == (1,) and isinstance(array[0], str):
+            text = str(array[0]).encode("utf-8", "surrogatepass")
+            layouts.append(ColumnLayout(name, TEXT))
+            values.append(_length.pack(len(text)) + text)
+        elif array.dtype.kind in "biuf" and array.ndim <= 2 and len(array) == 1:
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            layouts.append(ColumnLayout(name, little.dtype.str, array.shape[1] if array.ndim == 2 else None))
+            values.append(little.tobytes())
+        else:
+            return None
+    return tuple(layouts), b"".join(values)

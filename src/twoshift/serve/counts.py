@@ -45,6 +45,7 @@ class MetricCounts(msgspec.Struct, frozen=True):
     looked_up: dict[str, int] = {}  # rows of models with precomputed answers, by what was found
     within_slo: int = 0  # requests answered within the objective
     outside_slo: int = 0  # requests answered later than that, or refused or failed by the server
+    written_back: dict[str, int] = {}  # rows that were computed live, where they are kept, by outcome
 
     def plus(self, more: MetricCounts) -> MetricCounts:
         """Both together."""
@@ -62,6 +63,7 @@ class MetricCounts(msgspec.Struct, frozen=True):
             _summed(self.looked_up, more.looked_up),
             self.within_slo + more.within_slo,
             self.outside_slo + more.outside_slo,
+            _summed(self.written_back, more.written_back),
         )
 
 

@@ -80,6 +80,8 @@ _FAMILIES = (
             lambda seen: [(_ONLINE, seen.counts.refused_rows)]),
     _Family("counter", "precomputed_rows", "Rows looked up among the precomputed answers, by what was found.",
             ("found",), lambda seen: sorted(seen.counts.looked_up.items())),
+    _Family("counter", "written_back_rows", "Rows computed live that were to be written back, by outcome.",
+            ("outcome",), lambda seen: sorted(seen.counts.written_back.items())),
     _Family("histogram", "stage_seconds", "Time spent in each stage of a request.", ("lane", "stage"), _stages),
     _Family("histogram", "request_seconds", "Time from a request's first byte to its reply.", ("lane",), _latency),
     _Family("histogram", "call_rows", "Rows per forward call, by the lane that started the call.", ("lane",),

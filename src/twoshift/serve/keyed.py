@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from twoshift.answers.kept_rows import KeptKey
 from twoshift.engine import RowResult
 from twoshift.serve.deployments import Deployment, Serving
 from twoshift.serve.host import Visit
@@ -21,6 +22,7 @@ class Found(StrEnum):
     """What a look-up comes to."""
 
     HIT = "hit"
+    WRITTEN_BACK = "written_back"  # computed live before, from the same input
     MISS = "miss"
     STALE = "stale"
     WRONG_VERSION = "wrong_version"
@@ -64,6 +66,7 @@ class LookedUp(NamedTuple):
     row: RowResult | None = None
     age_s: float = 0.0
     why: str = ""
+    kept_as: KeptKey | None = None  # by which it is written back once it is computed
 
 
 class LiveSide(Protocol):

@@ -68,6 +68,7 @@ class ModelMetrics:
         self.looked_up: dict[str, int] = {}  # what was found -> rows, where there are precomputed answers
         self.slo_s: float | None = None  # of its requests; None: of a language model, whose sequences are counted
         self.within_slo = self.outside_slo = 0  # requests
+        self.written_back: dict[str, int] = {}  # outcome -> rows that were computed live, where they are kept
         self.elsewhere = MetricCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._unreported = 0  # of those, the last so many
@@ -115,7 +116,7 @@ class ModelMetrics:
         stages = {name: each.as_counts() for name, each in self._stages.items()}
         counted = dict(self.requests), dict(self.refusals), self.offered_rows, self.refused_rows, dict(self.looked_up)
         objective = self.within_slo, self.outside_slo
-        return MetricCounts(stages, self._latency.as_counts(), *counted, *objective)
+        return MetricCounts(stages, self._latency.as_counts(), *counted, *objective, dict(self.written_back))
 
     def total(self) -> MetricCounts:
         """By all processes of the server."""

@@ -20,6 +20,7 @@ from twoshift.serve.deployments import Deployment
 from twoshift.serve.keyed import Asked, Found, LiveSide, LookedUp, RequestKeys, Rules
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
+from twoshift.serve.write_back import WriteBack, kept_version
 
 __all__ = ["AnswerStore", "Precomputed", "Stored", "other_version"]
 
@@ -54,14 +55,26 @@ class Stored(NamedTuple):
 class Precomputed:
     """Of one deployment, in one process."""
 
-    def __init__(self, rules: Rules, store: AnswerStore, now_unix_s: Callable[[], float] = time.time) -> None:
-        self.rules, self._store, self._now_unix_s = rules, store, now_unix_s
+    def __init__(
+        self,
+        rules: Rules,
+        store: AnswerStore,
+        now_unix_s: Callable[[], float] = time.time,
+        write_back: WriteBack | None = None,
+    ) -> None:
+        """`write_back` keeps what is computed live; None: nothing is kept."""
+        self.rules, self._store, self._now_unix_s, self._write_back = rules, store, now_unix_s, write_back
 
     @property
     def text_is_key(self) -> bool:
         """Whether a text that is asked for is its own key."""
         generation = self._store.generation()
         return generation is not None and generation.text == self.rules.key
+
+    def close(self) -> None:
+        """No more; what was to be kept is."""
+        if self._write_back is not None:
+            self._write_back.close()
 
     async def look_up(self, keys: RequestKeys, rows: Sequence[Any] | None, model: Deployment) -> list[LookedUp]:
         """Each row, counted; raises InvalidInput for a key that is none.
@@ -78,6 +91,8 @@ class Precomputed:
         found = await self._store.find(asked, info)
         now_unix_s = self._now_unix_s()
         looked = [self._judged(*each, info, now_unix_s) for each in zip(asked, found, strict=True)]
+        if self._write_back is not None and rows is not None:
+            looked = await self._write_back.filled(looked, asked, rows, info, now_unix_s)
         for each in looked:
             model.metrics.looked(each.found)
         return looked
@@ -85,6 +100,7 @@ class Precomputed:
     async def answer(self, live: LiveSide, model: Deployment, asked: Asked) -> Answer:
         """From what is there, and live for the rest; raises as the service does, NotFound where that is not wanted."""
         began_s = time.monotonic()
+        info, asked_unix_s = model.info, self._now_unix_s()
         keys = asked.keys or RequestKeys([None] * len(asked.rows), "keys")
         looked = await self.look_up(keys, asked.rows, model)
         took_s = time.monotonic() - began_s
@@ -97,6 +113,9 @@ class Precomputed:
             found = await live.answer(model, with_left, asked.timeout_s, asked.arrived_s, asked.caller, asked.visit)
         except InvalidInput as error:
             raise error.renamed(_ROW.sub(lambda at: f"{at['before']}{left[int(at['place'])]}", error.field)) from error
+        if self._write_back is not None and kept_version(model.info) == kept_version(info):  # else: who has answered?
+            missed, counted = [looked[place] for place in left], model.metrics.written_back
+            self._write_back.keep(missed, found.rows, info, asked_unix_s, counted)
         rows = [each.row for each in looked]
         for place, row in zip(left, found.rows, strict=True):
             rows[place] = row

@@ -7,11 +7,25 @@ from typing import Annotated, Any
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 from twoshift.units import parse_duration
-from twoshift.values import choice, span, text
+from twoshift.values import FLAG, choice, size, span, text
 
-__all__ = ["KeyColumn", "MaxAge", "OnMiss", "PrecomputedPlace", "check_precomputed", "max_age_s"]
+__all__ = [
+    "WRITE_BACK_BYTES",
+    "KeyColumn",
+    "MaxAge",
+    "OnMiss",
+    "PrecomputedPlace",
+    "WriteBackFlag",
+    "WriteBackSize",
+    "check_precomputed",
+    "max_age_s",
+]
 
-_SETTINGS = {"key": None, "max_age": None, "on_miss": "live"}  # and their defaults
+WRITE_BACK_BYTES = 256e6
+# What needs --precomputed, and the defaults
+_SETTINGS = {
+    "key": None, "max_age": None, "on_miss": "live", "write_back": False, "write_back_size": WRITE_BACK_BYTES
+}  # fmt: skip
 
 PrecomputedPlace = Annotated[
     str | None,
@@ -35,6 +49,20 @@ OnMiss = Annotated[
         choice(("live", "error")),
     ),
 ]
+WriteBackFlag = Annotated[
+    bool,
+    setting(
+        "With --precomputed: keep answers that are computed live; they answer the same key and input the next time.",
+        FLAG,
+        "--write-back",
+    ),
+]
+WriteBackSize = Annotated[
+    float,
+    setting(
+        "With --write-back: disk space for the answers of one version; the oldest are dropped.", size(), shown="256MB"
+    ),
+]
 
 
 def check_precomputed(settings: Any) -> None:
@@ -46,6 +74,10 @@ def check_precomputed(settings: Any) -> None:
         return
     if settings.key is None:
         raise InvalidInput("key", None, "--key with the column whose values are the keys of the answers")
+    if settings.write_back and settings.on_miss != "live":
+        raise InvalidInput("write_back", True, "--on-miss live: nothing is computed with --on-miss error")
+    if not settings.write_back and settings.write_back_size != WRITE_BACK_BYTES:
+        raise InvalidInput("write_back_size", settings.write_back_size, "--write-back as well")
 
 
 def max_age_s(settings: Any) -> float | None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from twoshift.answers.following import BlobsFor, BuildTable, FollowedAnswers, OpenAnswers
 from twoshift.answers.generations import Generation
-from twoshift.answers.table import NotCached
+from twoshift.answers.kept_rows import KeptRow, version_id
+from twoshift.answers.reading import NotCached
+from twoshift.config import home
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Rules
-from twoshift.serve.precomputed import Precomputed, Stored
+from twoshift.serve.precomputed import Precomputed, Stored, other_version
 from twoshift.serve.precomputed_settings import max_age_s
 from twoshift.serve.settings import ModelSettings
+from twoshift.serve.write_back import WriteBack
+from twoshift.serve.written_logs import WrittenLogs
 
 __all__ = ["PrecomputedTables", "TableStore"]
 
@@ -83,10 +89,13 @@ class PrecomputedTables:
                 assert settings.key is not None  # noqa: S101 - the settings are checked
                 followed = FollowedAnswers(settings.precomputed, settings.key, self._blobs_for, self._build)
                 rules = Rules(settings.key, max_age_s(settings), settings.on_miss == "live")
-                self._tables[deployment] = settings, followed, Precomputed(rules, TableStore(followed))
+                write_back = WriteBack(rules, _written_logs(settings, rules, followed)) if settings.write_back else None
+                made = Precomputed(rules, TableStore(followed), write_back=write_back)
+                self._tables[deployment] = settings, followed, made
                 followed.start()
         if before is not None:
             before[1].close()
+            before[2].close()
         return wanted
 
     def of(self, deployment: str) -> Precomputed | None:
@@ -118,6 +127,27 @@ class PrecomputedTables:
         yield "counter", "precomputed_problems", about, label, problems
 
 
+def _written_logs(settings: ModelSettings, rules: Rules, followed: FollowedAnswers) -> WrittenLogs:
+    """In the home of this machine's servers: the job's output is not theirs to write to, and may be a bucket."""
+    place = followed.location if "://" in followed.location else str(Path(followed.location).absolute())
+    folder = home() / "answers" / "written" / version_id(place, rules.key)
+
+    def keeps(info: RuntimeInfo, row: KeptRow) -> bool:
+        """What is neither too old nor in the table."""
+        if rules.max_age_s is not None and row.made_unix_s < time.time() - rules.max_age_s:
+            return False
+        table = followed.now()
+        if table is None or other_version(table.generation, info):
+            return True
+        try:
+            found = table.table.find(row.key.key)
+        except Broken:
+            return True
+        return found is None or found.made_unix_s < row.made_unix_s
+
+    return WrittenLogs(folder, int(settings.write_back_size), keeps, lambda: followed.counts.swaps)
+
+
 def _same(before: ModelSettings, now: ModelSettings | None) -> bool:
-    names = ("precomputed", "key", "max_age", "on_miss")
+    names = ("precomputed", "key", "max_age", "on_miss", "write_back", "write_back_size")
     return now is not None and all(getattr(before, name) == getattr(now, name) for name in names)

@@ -34,10 +34,13 @@ from twoshift.logs import LogFormat
 from twoshift.registry.names import parse_ref
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.precomputed_settings import (
+    WRITE_BACK_BYTES,
     KeyColumn,
     MaxAge,
     OnMiss,
     PrecomputedPlace,
+    WriteBackFlag,
+    WriteBackSize,
     check_precomputed,
 )
 from twoshift.serve.rollout_table import RolloutTable
@@ -134,6 +137,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     key: KeyColumn = None
     max_age: MaxAge = None
     on_miss: OnMiss = "live"
+    write_back: WriteBackFlag = False
+    write_back_size: WriteBackSize = WRITE_BACK_BYTES
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, table_key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")

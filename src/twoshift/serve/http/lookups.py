@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from twoshift.endpoints.json_body import asked_of
@@ -14,7 +16,9 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.row_calls import asking
 from twoshift.serve.keyed import Found, LookedUp, RequestKeys
 from twoshift.serve.keys import Access
+from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
+from twoshift.serve.stages import Stages
 
 __all__ = ["add_lookup"]
 
@@ -30,6 +34,15 @@ def _told(key: int | str, looked: LookedUp, place: int) -> LookupRow:
     return LookupRow(key=key, found=str(looked.found), age_s=age_s, outputs=outputs)
 
 
+def _answer(looked: list[LookedUp], began_s: float, arrived_s: float, version: str) -> Answer:
+    """For the headers that every answer has, and for the books."""
+    now_s = time.monotonic()
+    stages = Stages(admit=max(0.0, began_s - arrived_s), lookup=now_s - began_s, finish=-now_s)
+    hits = [each for each in looked if each.row is not None]
+    age_s = max((each.age_s for each in hits), default=0.0)
+    return Answer([each.row for each in hits if each.row is not None], 0, 0, stages, version, "precomputed", age_s)
+
+
 def add_lookup(app: App, service: Service) -> None:
     """/v1/lookup."""
 
@@ -43,8 +56,10 @@ def add_lookup(app: App, service: Service) -> None:
             raise InvalidInput("keys", [], "at least one key")
         if len(asked.keys) > _MOST_KEYS:
             raise TooLarge("keys", f"{len(asked.keys):,} keys", f"at most {_MOST_KEYS:,} in a request")
-        with service.inside(model, exchange.caller):
+        began_s = time.monotonic()
+        with service.inside(model, exchange.caller) as serving:
             looked = await by_key.look_up(RequestKeys(asked.keys, "keys[{}]"), None, model)
+        exchange.answer = _answer(looked, began_s, exchange.request.arrived_s, serving.version)
         rows = [_told(key, each, place) for place, (key, each) in enumerate(zip(asked.keys, looked, strict=True))]
         classes = {name: list(names) for name, names in model.info.classes.items()}
         return Reply(200, _encoder.encode(LookupReply(model.name, rows, classes)))
