@@ -96,7 +96,9 @@ def test_rows_of_named_values_tensors_and_keys_alone_find_the_same(server: Serve
                (("text", "x"), ("id", "road"))]  # fmt: skip
     inferred = server.ask("POST", "/v2/models/words/infer", {"inputs": tensors})
     assert (source(inferred), inferred.json()["outputs"][0]["data"]) == ("precomputed", wanted)
-    looked = server.ask("POST", "/v1/lookup", {"keys": ["road", "nobody"]}).json()["rows"]
+    replied = server.ask("POST", "/v1/lookup", {"keys": ["road", "nobody"]})
+    assert (source(replied), 0 <= int(replied.headers["age"]) < 3600) == ("precomputed", True)
+    looked = replied.json()["rows"]
     assert [each["found"] for each in looked] == ["hit", "miss"]
     assert (looked[0]["outputs"]["embedding"], looked[1]["outputs"]) == (wanted, None)
 
@@ -137,16 +139,24 @@ def test_the_way_from_a_nightly_job_to_a_stream_needs_no_other_model(place: Path
         first.end()
     stream = ["stream", f"{place}/docs", "--model", "words.py:Words", "--text", "body", "--keep", "id,body", "--once"]
     program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
-    second = Server(place / "home", *words, "--precomputed", f"{place}/live")
+    second = Server(place / "home", *words, "--precomputed", f"{place}/live", "--write-back", "--fronts", "2")
     try:
         until(lambda: second.counted("precomputed_keys", model="words") == 4)
         until(lambda: source(embed(second, [DOCS["road"]])) == "precomputed")
         fresh = embed(second, [DOCS["road"], "a blue fox"])
         np.testing.assert_allclose(vectors(fresh), batch, rtol=1e-6)
-        assert source(embed(second, ["a tall tower"])) == "live"
+        tower = embed(second, ["a tall tower"])
+        assert source(tower) == "live"
+        until(lambda: source(embed(second, ["a tall tower"])) == "precomputed")  # written back, by either front
+        assert vectors(embed(second, ["a tall tower"])) == vectors(tower)
+        assert second.counted("precomputed_rows_total", model="words", found="written_back") > 0
         pq.write_table(table({"tower": "a tall tower"}), place / "docs" / "wednesday.parquet")
         shutil.rmtree(place / "monday")  # the job is dropped
         program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
-        until(lambda: source(embed(second, ["a tall tower"])) == "precomputed")
+        until(lambda: second.counted("precomputed_keys", model="words") == 5)
+        before = second.counted("precomputed_rows_total", model="words", found="hit")
+        until(lambda: embed(second, ["a tall tower"]).status == 200
+              and second.counted("precomputed_rows_total", model="words", found="hit") > before)  # fmt: skip
+        assert vectors(embed(second, ["a tall tower"])) == vectors(tower)
     finally:
         second.end()
