@@ -22,12 +22,14 @@ _ENCODER = {
 _FLEET = {
     "alembic": "alembic",
     "httptools": "httptools",
+    "jinja2": "jinja2",
     "prometheus_client": "prometheus-client",
     "pyarrow": "pyarrow",
     "python_multipart": "python-multipart",
     "sqlalchemy": "sqlalchemy",
     "uvloop": "uvloop",
 }
+_SERVE = ("httptools", "jinja2", "prometheus_client", "python_multipart", "uvloop")
 # An extra's modules and what pip installs for each. Hints name these and not the extra: Twoshift itself is on no
 # registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
 EXTRAS: dict[str, dict[str, str]] = {
@@ -44,7 +46,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "lightgbm": {"lightgbm": "lightgbm"},
     "qdrant": {"pyarrow": "pyarrow", "qdrant_client": "qdrant-client"},
     "query": {"duckdb": "duckdb", "pyarrow": "pyarrow"},
-    "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "python_multipart", "uvloop")},
+    "serve": {name: _FLEET[name] for name in _SERVE},
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

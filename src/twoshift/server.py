@@ -40,8 +40,15 @@ from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
 from twoshift.serve.tls import TlsFiles, tls_files
-from twoshift.serve.tracing import Traces
-from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
+from twoshift.serve.tracing import Traces, closed_within
+from twoshift.server_services import (
+    ServerServices,
+    compile_console,
+    console_for,
+    ledger_for,
+    service_metrics,
+    services_for,
+)
 from twoshift.wiring.answer_tables import build_table
 from twoshift.wiring.backends import live_model
 from twoshift.wiring.blob_stores import blobs_for
@@ -54,6 +61,7 @@ if TYPE_CHECKING:
 
     from twoshift.fleet.scaler import Scaler
     from twoshift.serve.exposition import MoreMetrics
+    from twoshift.ui.console import Console
 
 __all__ = ["Server"]
 
@@ -113,6 +121,7 @@ class Server:
         self._services: ServerServices | None = None
         self._rollouts: Rollouts | NoJobs | None = None
         self._usage: Ledger | NoUsage | None = None
+        self._console: Console | None = None
         self._scalers: dict[str, Scaler] = {}
         self._uses, self._indexes = VersionUses(), SearchIndexes(blobs_for)
         self._precomputed = PrecomputedTables(blobs_for, partial(build_table, tell=note))
@@ -278,13 +287,15 @@ class Server:
         )
         until_s, in_peace = time.monotonic() + settings.grace_s, True
         service.drain()
+        if self._console is not None:
+            self._console.close()
         if self._fronts is not None:  # first: they hand connections over
             in_peace = await self._fronts.group.drain(settings.grace_s, self._hurry)
         in_peace &= await front.drain(max(0.0, until_s - time.monotonic()), self._hurry)
         watchdog.cancel()
         begun.cancel()
         if service.traces is not None:
-            await _closed(service.traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
+            await closed_within(service.traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
         return max(_ANSWERED_S, until_s - time.monotonic()) if in_peace else 0.0
 
     async def _begin(self, front: Front, owns_process: bool) -> None:
@@ -294,6 +305,9 @@ class Server:
         self._rollouts = rollouts
         metrics.append(rollout_metrics(rollouts, self.deployments))
         front.add_faces(services, usage, metrics, rollouts, self._indexes)
+        if self.settings.console:
+            self._console = console_for(front.app, self.deployments, self.settings, self._keys, services.database)
+            self._console.start()
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]
         if len(errors) == len(self.settings.models):
@@ -341,6 +355,8 @@ class Server:
         self._usage, tenant_metrics = ledger_for(models, settings, self._keys, services.jobs)
         self._usage.start()  # before the jobs: it knows what was spent today
         services.start()
+        if settings.console:
+            compile_console()
         scaling = scaling_metrics(models, self._scalers, services.jobs)
         return services, self._usage, [scaling, tenant_metrics, service_metrics(services), self._precomputed.metrics]
 
@@ -427,12 +443,3 @@ def _settings_for(model: str, name: str | None, options: dict[str, Any]) -> Serv
     of_server = {key: value for key, value in options.items() if key in ServeSettings.__struct_fields__}
     of_model = {key: value for key, value in options.items() if key not in of_server}
     return make_settings({**of_server, "models": {name or name_of(model): {"model": model, **of_model}}})
-
-
-async def _closed(traces: Traces, timeout_s: float) -> None:
-    """What is left is sent, if somebody takes it in time; a thread that is not waited for does it."""
-    closing = threading.Thread(target=traces.close, daemon=True)
-    closing.start()
-    until_s = time.monotonic() + timeout_s
-    while closing.is_alive() and time.monotonic() < until_s:
-        await asyncio.sleep(0.02)

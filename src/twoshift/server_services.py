@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
-from twoshift.extras import missing_from, not_installed
+from twoshift.extras import missing_from, needed, not_installed
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.deployed_versions import deployed_version
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.deployments import Deployments
     from twoshift.serve.exposition import MoreMetrics
+    from twoshift.serve.http.app import App
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.http.usage import NoUsage
     from twoshift.serve.keys import Keys
@@ -37,10 +38,19 @@ if TYPE_CHECKING:
     from twoshift.triggers.notifier import Notifier
     from twoshift.triggers.scheduler import Scheduler
     from twoshift.types import RunState
+    from twoshift.ui.console import Console
 
 __all__ = [
-    "ServerServices", "confined_blobs", "ledger_for", "marker_in", "no_services", "service_metrics", "services_for",
-]  # fmt: skip
+    "ServerServices",
+    "compile_console",
+    "confined_blobs",
+    "console_for",
+    "ledger_for",
+    "marker_in",
+    "no_services",
+    "service_metrics",
+    "services_for",
+]
 
 _UNUSABLE = TryLater("the server cannot use its database; the cause is in the server's log", 60.0)
 
@@ -299,6 +309,27 @@ def marker_in(blobs: Blobs, location: str) -> str | None:
     """What is another one whenever the file there was written anew."""
     found = blobs.stat(location)
     return None if found is None else f"{found.identity}, {found.written}"
+
+
+def compile_console() -> None:
+    """In a thread, before it is asked for."""
+    needed("jinja2", "serve", "console", "twoshift")
+    from twoshift.ui.rendering import compile_pages
+
+    compile_pages()
+
+
+def console_for(
+    app: App, models: Deployments, settings: ServeSettings, keys: Keys, database: Database | None
+) -> Console:
+    """The pages of a server, which keep a day of figures where there is a database."""
+    from twoshift.ui.console import Console
+
+    if database is None:
+        return Console(app, models, settings, keys)
+    from twoshift.store.minutes import SqlMinutes
+
+    return Console(app, models, settings, keys, SqlMinutes(database, f"{settings.host}:{settings.port}"))
 
 
 def ledger_for(

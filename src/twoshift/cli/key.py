@@ -14,7 +14,7 @@ from twoshift.cli.params import JsonFlag, choice, text
 
 __all__ = ["key_command"]
 
-_SCOPES = ("serve", "batch", "deploy", "admin")  # as `Access` has them, whose module a plain command does without
+_SCOPES = ("serve", "batch", "deploy", "read", "admin")  # those of `Access`: its module is no plain command's
 
 
 @command(app, "key", "twoshift key alice")

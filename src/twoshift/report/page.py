@@ -10,7 +10,7 @@ from twoshift.report.style import CHART_CSS, PAGE_CSS, PALETTE_CSS
 from twoshift.report.svg import element, escape
 from twoshift.report.values import Block, Card, Figure, Section
 
-__all__ = ["figures_row", "page", "svg_file", "table", "text"]
+__all__ = ["figure_block", "figures_row", "page", "svg_file", "table", "text"]
 
 Cell = str | int | float | None
 
@@ -112,11 +112,12 @@ def _block(block: Figure | Block | tuple[Figure, ...]) -> str:
     if isinstance(block, Block):
         return block.html
     if isinstance(block, Figure):
-        return _figure(block)
-    return f'<div class="pair">{"".join(map(_figure, block))}</div>'
+        return figure_block(block)
+    return f'<div class="pair">{"".join(map(figure_block, block))}</div>'
 
 
-def _figure(figure: Figure) -> str:
+def figure_block(figure: Figure) -> str:
+    """A chart in both widths, as markup."""
     note = f"<small>{escape(figure.note)}</small>" if figure.note else ""
     items = "".join(f'<li><i class="{tone}"></i>{escape(name)}</li>' for tone, name in figure.legend)
     legend = f'<ul class="legend">{items}</ul>' if items else ""

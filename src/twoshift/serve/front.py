@@ -39,7 +39,7 @@ from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.indexes import SearchIndexes
-from twoshift.serve.keys import Keys
+from twoshift.serve.keys import Caller, Keys
 from twoshift.serve.listening import check_address, shown_address
 from twoshift.serve.llm.exposition import llm_metrics
 from twoshift.serve.service import Service
@@ -93,6 +93,11 @@ class Front:
         )
         self._grpc = None if settings.grpc_port is None else grpc_server(service, settings, keys, tls)
         self._taking: HandoverListener | None = None
+
+    @property
+    def app(self) -> App:
+        """Its paths, for who has more of them."""
+        return self._app
 
     async def open(self, sockets: Sequence[socket.socket]) -> str | None:
         """Listen; the address of gRPC, where there is one."""
@@ -148,8 +153,8 @@ class _FrontApp(App):
         add_oip_health(self, service.unready)
         self.tell_below("/v2", told_oip)
 
-    def admit(self, request: Request) -> Admitted:
-        admitted = super().admit(request)
+    def admit(self, request: Request, known: Caller | None = None) -> Admitted:
+        admitted = super().admit(request, known)
         route = admitted.route
         if self._service.is_opening and (route is None or not route.is_probe) and request.method not in ("GET", "HEAD"):
             admitted.fault = fault_of(self._not_yet())

@@ -33,17 +33,18 @@ _DIGEST = text(
 
 
 class Access(StrEnum):
-    """What a route needs; the last four are the scopes of keys."""
+    """What a route needs; the last five are the scopes of keys."""
 
     OPEN = "open"  # no key
     KEY = "key"  # any key
     SERVE = "serve"  # live endpoints
     BATCH = "batch"  # jobs and files
     DEPLOY = "deploy"  # which version answers
+    READ = "read"  # to look at what the tenant has, and change nothing
     ADMIN = "admin"  # everything of all tenants
 
 
-SCOPES = (Access.SERVE, Access.BATCH, Access.DEPLOY, Access.ADMIN)
+SCOPES = (Access.SERVE, Access.BATCH, Access.DEPLOY, Access.READ, Access.ADMIN)
 _SCOPES = names(f"one or several of {', '.join(SCOPES)}", lambda given: bool(given) and set(given) <= set(SCOPES))
 
 
@@ -74,7 +75,7 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Annotated[int | None, key("Maximum number of concurrent requests.", whole(), shown="no limit")] = None
     models: Annotated[tuple[str, ...], key("Models that the key may use.", names(), shown="all")] = ()
     scopes: Annotated[
-        tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `deploy`, `admin`.", _SCOPES)
+        tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `deploy`, `read`, `admin`.", _SCOPES)
     ] = (
         Access.SERVE,
         Access.BATCH,
@@ -123,9 +124,13 @@ class Caller:
         """That it may ask; none: all."""
         return self._settings.models if self._settings else ()
 
-    def check(self, needs: Access) -> None:
+    def may(self, needs: Access, reads: bool = False) -> bool:
+        """Whether the key has the scope; to look at jobs, `read` is enough."""
+        return needs in self._may or (reads and needs is Access.BATCH and Access.READ in self._may)
+
+    def check(self, needs: Access, reads: bool = False) -> None:
         """Raises Forbidden where the key has not the scope."""
-        if needs not in self._may:
+        if not self.may(needs, reads):
             scopes = ", ".join(() if self._settings is None else self._settings.scopes)
             raise Forbidden(f"this needs a key with the scope {needs}; the key {self.name} has {scopes}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -73,6 +73,7 @@ class ModelMetrics:
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._unreported = 0  # of those, the last so many
         self._recent_elsewhere: deque[tuple[float, float]] = deque(maxlen=_RECENT_ELSEWHERE)
+        self._untaken: deque[tuple[float, float]] = deque(maxlen=_RECENT_ELSEWHERE)  # of those, since they were taken
 
     def answered(self, stages: Stages) -> None:
         """A request that has its results."""
@@ -127,6 +128,11 @@ class ModelMetrics:
         elsewhere = self.elsewhere
         return self.offered_rows + elsewhere.offered_rows, self.refused_rows + elsewhere.refused_rows
 
+    def requests_by_status(self) -> dict[int, int]:
+        """Replies by all processes of the server; less than `total` has to do."""
+        elsewhere = self.elsewhere.requests
+        return {each: self.requests.get(each, 0) + elsewhere.get(each, 0) for each in {*self.requests, *elsewhere}}
+
     def _add_stages(self) -> None:
         found, self._answered = self._answered, []
         if found:
@@ -151,6 +157,11 @@ class ModelMetrics:
         new, self._unreported = min(self._unreported, len(self._recent)), 0
         return list(islice(self._recent, len(self._recent) - new, None))
 
-    def heard_recent(self, ended: Iterable[tuple[float, float]]) -> None:
+    def heard_recent(self, ended: Sequence[tuple[float, float]]) -> None:
         """What another process has taken."""
         self._recent_elsewhere.extend(ended)
+        self._untaken.extend(ended)
+
+    def take_all_recent(self) -> list[tuple[float, float]]:
+        """As `take_recent`, of all processes; for the one that has heard of the others."""
+        return self.take_recent() + [self._untaken.popleft() for _ in range(len(self._untaken))]

@@ -32,6 +32,7 @@ from twoshift.loading_settings import (
 )
 from twoshift.logs import LogFormat
 from twoshift.registry.names import parse_ref
+from twoshift.serve.console_settings import ConsoleHosts, HasConsole
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.precomputed_settings import (
     WRITE_BACK_BYTES,
@@ -327,6 +328,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     allow_private_webhooks: Annotated[
         bool, table_key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False
+    console: HasConsole = True
+    console_hosts: ConsoleHosts = ()
     max_body_mib: Annotated[float, table_key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
     max_connections: Annotated[int, table_key("Maximum number of open connections.", whole())] = 4096
     max_connections_per_address: Annotated[int | None, table_key(_PER_ADDRESS, whole(), _A_QUARTER)] = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from typing import Any
 
@@ -9,7 +11,7 @@ from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.serve.stages import STAGES, Stages
 
-__all__ = ["Traces"]
+__all__ = ["Traces", "closed_within"]
 
 _PATH = "/v1/traces"
 
@@ -65,3 +67,12 @@ class Traces:
 
     def _ns(self, monotonic_s: float) -> int:
         return self._epoch_ns + int(1e9 * monotonic_s)
+
+
+async def closed_within(traces: Traces, timeout_s: float) -> None:
+    """What is left is sent, if somebody takes it in time; a thread that is not waited for does it."""
+    closing = threading.Thread(target=traces.close, daemon=True)
+    closing.start()
+    until_s = time.monotonic() + timeout_s
+    while closing.is_alive() and time.monotonic() < until_s:
+        await asyncio.sleep(0.02)

@@ -23,6 +23,7 @@ __all__ = [
     "batches",
     "claims",
     "deliveries",
+    "deployment_minutes",
     "files",
     "jobs",
     "metadata",
@@ -242,4 +243,14 @@ rollout_events = Table(
     Column("text", Text, nullable=False),
     Column("figures", JSON, nullable=False),
     Index("rollout_events_by_rollout", "rollout_id", "number"),
+)
+
+deployment_minutes = Table(
+    "deployment_minutes",
+    metadata,
+    Column("server", String(200), primary_key=True),
+    Column("deployment", String(200), primary_key=True),
+    Column("minute", BigInteger, primary_key=True),  # of Unix time
+    Column("figures", JSON, nullable=False),
+    Index("deployment_minutes_by_minute", "minute"),
 )

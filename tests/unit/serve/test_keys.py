@@ -151,7 +151,8 @@ def test_settings_of_a_key_that_make_no_sense_are_refused(field: str, value: obj
         (["serve"], {"open", "key", "serve"}),
         (["batch"], {"open", "key", "batch"}),
         (["deploy"], {"open", "key", "deploy"}),
-        (["admin"], {"open", "key", "serve", "batch", "deploy", "admin"}),
+        (["read"], {"open", "key", "read"}),
+        (["admin"], {"open", "key", "serve", "batch", "deploy", "read", "admin"}),
     ],
 )
 def test_a_key_may_what_its_scopes_say(scopes: list[str] | None, may: set[str]) -> None:
@@ -166,6 +167,14 @@ def test_a_key_may_what_its_scopes_say(scopes: list[str] | None, may: set[str]) 
     assert who.is_admin is ("admin" in may)
     for needs in Access:
         ANYONE.check(needs)
+
+
+def test_a_key_that_may_read_looks_at_jobs_and_changes_none() -> None:
+    who = caller(Clock(), scopes=["read"])
+    who.check(Access.BATCH, reads=True)
+    for needs, reads in ((Access.BATCH, False), (Access.SERVE, True), (Access.ADMIN, True), (Access.DEPLOY, True)):
+        with pytest.raises(Forbidden, match=f"scope {needs}"):
+            who.check(needs, reads=reads)
 
 
 def two_keys(clock: Clock, **limits: object) -> tuple[Caller, Caller]:

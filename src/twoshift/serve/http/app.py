@@ -35,7 +35,7 @@ from twoshift.serve.request_accounting import (
     writes_access,
 )
 
-__all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face"]
+__all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face", "Guard"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID, _ROUTE_KEY, _VERSION = b"x-request-id", b"x-route-key", b"x-twoshift-version"
@@ -47,7 +47,7 @@ ErrorEncoder = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
 _NOTHING: dict[str, str] = {}
 _SOON_S = 1.0
-_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
+_WITH_BODY, _READS = frozenset(("POST", "PUT", "PATCH")), frozenset(("GET", "HEAD"))
 
 
 class Exchange(msgspec.Struct):
@@ -107,6 +107,7 @@ Face = Callable[[Exchange], Awaitable[Reply]]
 
 
 HeadCheck = Callable[[dict[str, str], Caller], None]  # of what a path matched; raises
+Guard = Callable[[Request], Caller]  # who asks, where no key says so; raises
 
 
 class _Route(NamedTuple):
@@ -114,6 +115,7 @@ class _Route(NamedTuple):
     told: ErrorEncoder
     needs: Access
     check: HeadCheck | None
+    guard: Guard | None
     is_probe: bool
     reads_body: bool
     gated: bool
@@ -164,6 +166,7 @@ class App:
         needs: Access,
         streams: bool = False,
         check: HeadCheck | None = None,
+        guard: Guard | None = None,
         is_probe: bool = False,
         gated: bool = False,
     ) -> None:
@@ -171,6 +174,7 @@ class App:
 
         With `streams` the face reads the request's body as it comes in; its path is a plain one.
         `check` refuses a request before its body is read. A probe is logged only where it fails.
+        `guard` says who asks in place of the keys, and refuses what it must before a body is read.
         A route reads a body where its method has one and `about` names what it takes; an open one never does.
         Requests to a gated one are refused unread where the host has too much to do.
         """
@@ -179,8 +183,9 @@ class App:
         self.routes = [each for each in self.routes if (each.method, each.path) != (method, path)]
         self.routes.append(Route(method, path, needs, about))
         takes_one = method in _WITH_BODY and (about is None or about.reads_body)
-        reads_body = takes_one and needs is not Access.OPEN  # bodies of strangers cost nothing
-        route = _Route(face, told, needs, check, is_probe, reads_body, gated)
+        # Bodies of strangers cost nothing
+        reads_body = takes_one and (needs is not Access.OPEN or guard is not None)
+        route = _Route(face, told, needs, check, guard, is_probe, reads_body, gated)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return
@@ -198,20 +203,27 @@ class App:
         """Whether a request's body is handed on as it comes in."""
         return (method, target.partition(b"?")[0]) in self._streamed
 
-    def admit(self, request: Request) -> Admitted:
-        """Whether it may be asked, and by whom: all that its head can tell."""
+    def admit(self, request: Request, known: Caller | None = None) -> Admitted:
+        """Whether it may be asked, and by whom: all that its head can tell. `known`: who asks, by other means."""
         caller, matched, route = ANYONE, _NOTHING, None
         try:
             routes, matched = self._routes(request)
             route = _of_method(routes, request)
-            if self.needs_keys and route.needs is not Access.OPEN:
-                caller = self._keys.caller(_key(request))
-                caller.check(route.needs)
+            if route.guard is not None:
+                caller = route.guard(request)
+            elif self.needs_keys and route.needs is not Access.OPEN:
+                caller = known or self._keys.caller(_key(request))
+                caller.check(route.needs, reads=request.method in _READS)
             if route.check is not None:
                 route.check(matched, caller)
         except Exception as error:
             return Admitted(caller, matched, route, _fault(error), getattr(error, "allow", ()))
         return Admitted(caller, matched, route)
+
+    async def ask_as(self, caller: Caller, request: Request) -> Reply:
+        """The reply to a request that this process makes for somebody who is known: a page of the console does."""
+        request.admission = self.admit(request, caller)
+        return await self.handle(request)
 
     def gated_route(self, request: Request) -> tuple[_Route | None, dict[str, str]]:
         """Where it goes, if that is gated, and what its path matched."""

@@ -1,0 +1,19 @@
+"""What a server's console is set to do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from twoshift.declare import key
+from twoshift.values import FLAG, names
+
+__all__ = ["ConsoleHosts", "HasConsole"]
+
+HasConsole = Annotated[bool, key("Show the console in a browser, at `/`.", FLAG)]
+ConsoleHosts = Annotated[
+    tuple[str, ...],
+    key(
+        "Host names under which the console of a server without API keys may be opened, beside its addresses.",
+        names(),
+    ),
+]

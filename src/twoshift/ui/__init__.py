@@ -1,0 +1,1 @@
+"""The console: pages that a server shows in a browser."""
