@@ -41,6 +41,8 @@ NOT_RUN = {
     ),
     r"--engine ray": "needs a cluster of Ray; tests/e2e/test_ray.py has one",
     r"(postgresql|s3)://": "needs a database or a bucket; tests/contract has both",
+    r"schedule add .* --workers": "needs a server with replicas for jobs; tests/e2e/test_scale_to_zero.py has one",
+    r"batch (cancel|retry) ": "needs a batch that still runs, or one with failures; tests/e2e/test_batches.py has both",
     r"~/": "needs the reader's own files",
     r"README\.md: twoshift (deploy|schedule)": "docs/rollouts.md and docs/triggers.md have the same command",
     # Blocks of Python
