@@ -26,11 +26,11 @@ from twoshift.batch.messages import (
     WorkerHeartbeat,
     summed,
 )
+from twoshift.batch.piece_share import Share, WholePlan
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
-from twoshift.batch.run_record import RunRecord
-from twoshift.batch.settings import JobSettings
+from twoshift.batch.run_record import RunRecord, job_deadline_s
 from twoshift.batch.spot_notices import SpotNotice
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_scaling import WorkerScaling
@@ -38,7 +38,6 @@ from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
-from twoshift.policy.shards import ShardPolicy
 
 __all__ = ["Coordinator", "Ending"]
 
@@ -79,14 +78,15 @@ class Coordinator:
         files: tuple[InputFile, ...] | None = None,  # where they are not those of the stored plan
         counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
         load_s: float = 0.0,  # until a new worker takes its first shard
+        share: Share | None = None,  # of the plan; None: all of it
     ) -> None:
-        self._plan, self._pool, self._clock = plan, pool, clock
+        self._plan, self._pool, self._clock, self._share = plan, pool, clock, share or WholePlan()
         settings = plan.settings
         self._settings, self._files = settings, files
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
-        self._shards = ShardPolicy(len(plan.shards), limits, committed)
+        self._shards = self._share.policy(len(plan.shards), limits, committed)
         self._began_s = clock()
-        self._deadline = DeadlinePolicy(_deadline_s(settings, before, self._began_s), plan.bytes_per_s)
+        self._deadline = DeadlinePolicy(job_deadline_s(settings, before, self._began_s), plan.bytes_per_s)
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
@@ -120,6 +120,8 @@ class Coordinator:
             self._hear(number, message)
         self._check_budget()
         while True:
+            for shard in self._share.follow(self.dead_shards, self._clock()):
+                self._left.committed(shard)
             ending = self._ended()
             if ending is not None:
                 return ending
@@ -320,7 +322,8 @@ class Coordinator:
             self._pool.send(number, GiveUp())
         if self._stop_at_s is not None or self._ending is not None:
             return
-        for _ in range(self._scaling.change(self._workers, self._left.bytes, counts, now_s - self._began_s, now_s)):
+        own_bytes = self._left.bytes / self._share.processes
+        for _ in range(self._scaling.change(self._workers, own_bytes, counts, now_s - self._began_s, now_s)):
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
         for number, worker in self._workers.items():
             if worker.leaving and not worker.leases and worker.ended is None:
@@ -332,6 +335,7 @@ class Coordinator:
             return
         for number, worker in self._workers.items():
             while worker.can_take():
+                self._share.make_ready(now_s)
                 answer = self._shards.lease(number, now_s)
                 match answer:
                     case Lease():
@@ -361,7 +365,8 @@ class Coordinator:
 
     def dead_shards(self) -> dict[int, str]:
         """Shards that could not be done, and why."""
-        return {shard: self._causes.get(shard, "unknown") for shard in self._shards.dead_shards()}
+        causes = {**self._share.dead_elsewhere, **self._causes}
+        return {shard: causes.get(shard, "unknown") for shard in self._shards.dead_shards()}
 
     def idle_worker(self) -> int | None:
         """A worker that is there and has nothing to do."""
@@ -430,20 +435,10 @@ class Coordinator:
             padding=total.padding_tokens / max(1, total.tokens + total.padding_tokens),
             workers=workers,
             usd=None if price is None else price * self._worker_s / 3600,
-            outlook=self._deadline.outlook(self._left.bytes, workers, now_s),
+            outlook=self._deadline.outlook(self._left.bytes / self._share.processes, workers, now_s),
             rows_left=self._left.rows(rows),
             window_left_s=self._deadline.deadline_s - now_s,
             rows_before=self._left.rows_before,
             errors_before=self._earlier[0],
             rows_total=self._plan.rows,
         )
-
-
-def _deadline_s(settings: JobSettings, before: Sequence[RunRecord], now_s: float) -> float:
-    """The window is the job's: it began with the first run, whatever became of that."""
-    if (due_unix_s := settings.due_unix_s) is not None:
-        return now_s + due_unix_s - time.time()
-    if settings.window_s is None:
-        return math.inf
-    passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
-    return now_s + settings.window_s - passed_s

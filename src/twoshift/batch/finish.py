@@ -30,9 +30,9 @@ from twoshift.ports import Blobs
 __all__ = ["add_to_report", "finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
 
 
-def write_run(output: Blobs, folder: str, number: int, record: RunRecord) -> None:
+def write_run(output: Blobs, folder: str, name: str, record: RunRecord) -> None:
     """This run so far: written now and then, so that a run that is killed is in the report too."""
-    output.write(f"{folder.rstrip('/')}/_twoshift/runs/{number:06d}.json", msgspec.json.encode(record))
+    output.write(f"{folder.rstrip('/')}/_twoshift/runs/{name}.json", msgspec.json.encode(record))
 
 
 def read_runs(output: Blobs, folder: str) -> list[RunRecord]:
@@ -45,7 +45,7 @@ def read_runs(output: Blobs, folder: str) -> list[RunRecord]:
             found.append(msgspec.json.decode(data or b"", type=RunRecord))
         except msgspec.DecodeError:
             continue
-    return found
+    return sorted(found, key=lambda run: run.began_unix_s)  # names of pieces have no order
 
 
 def read_summary(output: Blobs, folder: str) -> Summary | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["FolderTaken", "is_below", "one_coordinator", "remove_leftovers"]
+__all__ = ["FolderTaken", "is_below", "one_coordinator", "own_folder", "remove_leftovers", "shared_folder"]
+
+_LEAVING_S, _AGAIN_S = 5.0, 0.05  # while the last of others removes what they have left
 
 
 class FolderTaken(InvalidInput):
@@ -23,23 +27,63 @@ def one_coordinator(output: str) -> Iterator[None]:
     if "://" in output:
         yield
         return
+    with _lock_file(output) as file:
+        _locked(file, fcntl.LOCK_EX, output)
+        yield
+
+
+@contextlib.contextmanager
+def own_folder(output: str) -> Iterator[None]:
+    """The same, and nothing half done is left there."""
+    with one_coordinator(output):
+        remove_leftovers(output)
+        try:
+            yield
+        finally:
+            remove_leftovers(output)
+
+
+@contextlib.contextmanager
+def shared_folder(output: str) -> Iterator[None]:
+    """For runs of pieces: several at once, and no other run; the last one to go leaves nothing half done."""
+    if "://" in output:
+        yield
+        return
+    with _lock_file(output) as file:
+        _locked(file, fcntl.LOCK_SH, output, _LEAVING_S)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # others are at work
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_leftovers(output)
+
+
+def _lock_file(output: str) -> IO[str]:
     folder = Path(output) / "_twoshift"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a+")
+        return (folder / "lock").open("a+")
     except OSError as error:
         raise InvalidInput("output", output, f"a folder that can be written ({error.strerror})") from error
-    with file:
+
+
+def _locked(file: IO[str], kind: int, output: str, wait_s: float = 0.0) -> None:
+    """Raises FolderTaken where another run has it for so long."""
+    until_s = time.monotonic() + wait_s
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            break
         except OSError as error:
-            file.seek(0)
-            accepted = f"an output folder that no other run is using; process {file.read()} is using this one"
-            raise FolderTaken("output", output, accepted) from error
-        with contextlib.suppress(OSError):  # a full disk: it is locked all the same
-            file.truncate(0)
-            os.write(file.fileno(), str(os.getpid()).encode())
-        yield
+            if time.monotonic() >= until_s:
+                file.seek(0)
+                accepted = f"an output folder that no other run is using; process {file.read()} is using this one"
+                raise FolderTaken("output", output, accepted) from error
+        time.sleep(_AGAIN_S)
+    with contextlib.suppress(OSError):  # a full disk: it is locked all the same
+        file.truncate(0)
+        os.write(file.fileno(), str(os.getpid()).encode())
 
 
 def remove_leftovers(output: str) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from twoshift.batch.by_products import ByProducts
 from twoshift.batch.coordinator import Coordinator, Ending
-from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, read_runs, read_summary, write_run
-from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
+from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, read_runs, read_summary
+from twoshift.batch.folder import is_below, own_folder, shared_folder
 from twoshift.batch.index_job import check_before_loading
 from twoshift.batch.index_report import IndexReport
 from twoshift.batch.inputs import ContentSums, InputFile, resolve
@@ -27,6 +27,7 @@ from twoshift.batch.loading import JobLoading, LoadReport
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import list_output
+from twoshift.batch.piece_run import PieceRun
 from twoshift.batch.plan import (
     Plan,
     PlannedModel,
@@ -40,6 +41,7 @@ from twoshift.batch.plan import (
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.query import moved_result, queried
+from twoshift.batch.recording import recorded
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
@@ -54,7 +56,6 @@ from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["Job", "JobResult", "Resumed"]
 
-_RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
 _NOTHING = FirstLook(pa.schema([]), {})
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
@@ -82,7 +83,7 @@ class JobResult:
 
 
 class Job:
-    """One output folder, worked on by one coordinator at a time."""
+    """One output folder, worked on by one coordinator at a time, or by one for each of its pieces."""
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class Job:
         self.settings, self._blobs_for, self._pool, self._lane = settings, blobs_for, pool, lane
         self._kind = kind_of(settings)
         self._output = blobs_for(settings.output)
+        self._piece = None if settings.piece is None else PieceRun(settings, self._output)
         self._coordinator: Coordinator | None = None
         self._muster = WorkerStartup(settings, pool)
         self._stop_at_s = math.inf  # asked to stop: by then
@@ -122,16 +124,16 @@ class Job:
         `loading` is called once the input is found to be usable. `retry_errors` is the folder of a job that has ended:
         what has no errors there is taken over.
         """
+        if self._piece is not None:
+            self._piece.check(fresh, retry_errors)
         try:
-            with one_coordinator(self.settings.output):
-                remove_leftovers(self.settings.output)
-                try:
-                    return self._begun(found, report, loading, fresh, retry_errors)
-                finally:
-                    remove_leftovers(self.settings.output)
+            with (own_folder if self._piece is None else shared_folder)(self.settings.output):
+                return self._begun(found, report, loading, fresh, retry_errors)
         except Interrupted:
             return JobResult(Ending.STOPPED, self._last, None, {}, {})
         finally:
+            if self._piece is not None:
+                self._piece.close()
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
             self._loading.close()
             self._sums.close()
@@ -168,6 +170,7 @@ class Job:
         if earlier is not None:
             take_over(earlier, plan, self._committed(earlier) - self._committed(plan), self._blobs_for)
         gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if existing else []
+        was_done = self._output.stat(f"{self.settings.output.rstrip('/')}/_SUCCESS") is not None  # before its parts
         committed = self._committed(plan)
         self._loading.begin(plan, self._output, committed)
         found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
@@ -177,9 +180,9 @@ class Job:
         coordinator = Coordinator(
             plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s,
             files=plan.files if moved else None, counted=self._counted(plan, committed),
-            load_s=muster.load_s,
+            load_s=muster.load_s, share=None if self._piece is None else self._piece.begin(plan),
         )  # fmt: skip
-        return self._run(plan, coordinator, report)
+        return self._run(plan, coordinator, report, was_done)
 
     def stop(self, now: bool = False) -> None:
         """Finish what is in work inside the grace period, or give it up at once; for signal handlers."""
@@ -205,9 +208,7 @@ class Job:
         if plan is not None and fresh:
             accepted = "a folder without a job, because --fresh never resumes one: use another folder, or omit --fresh"
             raise InvalidInput("output", self.settings.output, accepted)
-        if plan is None:
-            self._refuse_others_files()
-        return plan
+        return self._begun_by_another() if plan is None else plan
 
     def _today(self, existing: Plan | None, files: tuple[InputFile, ...]) -> Plan | None:
         """The job that is resumed, with its files as they are now; raises InvalidInput where it is another job."""
@@ -225,15 +226,19 @@ class Job:
         if self.settings.query is not None:
             raise InvalidInput("retry_errors", retry_errors, "a job without --query")
 
-    def _refuse_others_files(self) -> None:
+    def _begun_by_another(self) -> Plan | None:
+        """None for a folder that is free; raises InvalidInput where something else lies there."""
         folder = f"{self.settings.output.rstrip('/')}/"
         try:
             names = {blob.location.removeprefix(folder) for blob in self._output.list(folder)}
         except NotFound:
-            return
+            return None
         if shown := {name for name in names if not name.startswith((".", "_"))}:
+            if (plan := read_plan(self._output, self.settings.output)) is not None:  # since it was looked for
+                return plan
             accepted = f"an empty or new folder; this one contains {min(shown)}, and no plan of a job"
             raise InvalidInput("output", self.settings.output, accepted)
+        return None
 
     def _files(self, begun_with: tuple[InputFile, ...]) -> tuple[InputFile, ...]:
         """The input, its tables at the version that the job was begun with.
@@ -243,9 +248,8 @@ class Job:
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format, begun_with)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
-            raise InvalidInput(
-                "output", self.settings.output, "an output folder outside the input: all input files are in this folder"
-            )
+            accepted = "an output folder outside the input: all input files are in this folder"
+            raise InvalidInput("output", self.settings.output, accepted)
         return files
 
     def _planned(
@@ -276,11 +280,13 @@ class Job:
             self._loading.check(plan.schema, is_whole=True)
             plan = msgspec.structs.replace(plan, sources=self._sums.filled(sources, self._muster.check_interrupted))
         self._by_products = ByProducts.of(plan, self._blobs_for)
-        if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
-            raise InvalidInput(
-                "output", self.settings.output, "another output folder: another job has just started in this one"
-            )
-        return plan
+        if self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
+            return plan
+        if self._piece is not None:  # another process was sooner: its plan is the job's
+            frozen = self._today(read_plan(self._output, self.settings.output), files)
+            return self._planned(frozen, None, files, looked, info, sources)
+        accepted = "another output folder: another job has just started in this one"
+        raise InvalidInput("output", self.settings.output, accepted)
 
     def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
         settings = self.settings
@@ -327,7 +333,9 @@ class Job:
 
     # The shards, and after the last
 
-    def _run(self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None]) -> JobResult:
+    def _run(
+        self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None], was_done: bool
+    ) -> JobResult:
         self._last = coordinator.snapshot()
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
@@ -335,7 +343,9 @@ class Job:
                 load = self._loaded(report)
                 summary = summary if load is None else add_to_report(self._output, plan, load=load)
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
-        self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
+        # Until its parts are looked at anew; of several processes, another may just have written it
+        if self._piece is None or (was_done and self._last.shards_done < self._last.shards):
+            self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")
         try:
             result = self._worked(plan, coordinator, report)
         except BaseException as error:
@@ -353,14 +363,17 @@ class Job:
         return result
 
     def _leave(self, plan: Plan, coordinator: Coordinator, state: str, reason: str) -> None:
-        """A report of what is done so far."""
+        """A report of what is done so far; not by one of several, which knows only what it has done itself."""
+        if self._piece is not None:
+            return
         with contextlib.suppress(TwoshiftError, OSError):  # the parts are what counts
             runs, stats = read_runs(self._output, self.settings.output), coordinator.log.stats
             summary = Summary.so_far(plan, stats, runs, coordinator.snapshot(), state, reason)
             leave(self._output, plan, msgspec.structs.replace(summary, load=self._loading.report()), stats)
 
     def _worked(self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None]) -> JobResult:
-        with self._recorded(coordinator) as record:
+        folder, name = self.settings.output, None if self._piece is None else self._piece.name
+        with recorded(self._output, folder, name, lambda began_s: self._record(coordinator, began_s)) as record:
 
             def tell(now: JobSnapshot) -> None:
                 self._last = self._loading.follow(now, coordinator.log.committed)
@@ -378,8 +391,12 @@ class Job:
                     f"{part_location(plan, missing)} was deleted while the job was running; run the same command again"
                 )
             self._last = coordinator.snapshot()
-            receipt = self._receipt(coordinator, plan) if ending is Ending.DONE else None
+            receipt = self._receipt(coordinator, plan) if ending is Ending.DONE and self._piece is None else None
         summary = None
+        if ending is Ending.DONE and self._piece is not None:
+            if not self._piece.may_end(self._is_ended, self._muster.check_interrupted, self.tell):
+                return JobResult(ending, self._last, read_summary(self._output, folder), {}, {})
+            receipt = self._receipt(coordinator, plan)
         if ending is Ending.DONE:
             runs = read_runs(self._output, self.settings.output)
             load = self._loaded(report)
@@ -387,6 +404,9 @@ class Job:
             ending = Ending.TOO_MANY_ERRORS if summary is None else Ending(summary.state)
         dead = {shard: f"{described_shard(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
+
+    def _is_ended(self) -> bool:
+        return read_summary(self._output, self.settings.output) is not None and self._by_products.are_done
 
     def _indexed(self) -> IndexReport | None:
         if not self._by_products:
@@ -397,27 +417,6 @@ class Job:
     def _loaded(self, report: Callable[[JobSnapshot], None]) -> LoadReport | None:
         """All parts in the store; None where the job has none."""
         return self._loading.finish(None, lambda rows: report(replace(self._last, rows_loaded=rows)))
-
-    @contextlib.contextmanager
-    def _recorded(self, coordinator: Coordinator) -> Iterator[Callable[[], None]]:
-        """Writes what a run has done: now and then, and however it ends."""
-        folder, began_s, due_s = self.settings.output, time.time(), time.monotonic() + _RECORD_S
-        number = len(self._output.names(f"{folder.rstrip('/')}/_twoshift/runs"))
-
-        def write() -> None:
-            with contextlib.suppress(TwoshiftError):  # the parts are what counts; the next record may fit
-                write_run(self._output, folder, number, self._record(coordinator, began_s))
-
-        def write_if_due() -> None:
-            nonlocal due_s
-            if time.monotonic() >= due_s:
-                write()
-                due_s = time.monotonic() + _RECORD_S
-
-        try:
-            yield write_if_due
-        finally:
-            write()
 
     def _record(self, coordinator: Coordinator, began_unix_s: float) -> RunRecord:
         record = coordinator.record(began_unix_s)

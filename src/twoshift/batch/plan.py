@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, Piece
+from twoshift.batch.piece_settings import pieces_of
 from twoshift.batch.setting_values import Mark
 from twoshift.batch.settings import JobSettings
 from twoshift.declare import declared
@@ -310,6 +311,9 @@ def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> 
         was, new = getattr(before, name), getattr(now, name)
         if was != new and fixed.intersection(each.marks):
             yield f"{name} was {_shown(was)}, now {_shown(new)}"
+    was, new = pieces_of(before.piece), pieces_of(now.piece)
+    if was != new:
+        yield f"the number of pieces was {_shown(was)}, now {_shown(new)} (--piece)"
 
 
 _Files = dict[str, InputFile]  # by their place

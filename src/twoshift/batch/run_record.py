@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
+
 import msgspec
 
 from twoshift.batch.impact import LiveImpact
+from twoshift.batch.settings import JobSettings
 from twoshift.decodable import decodable
 
-__all__ = ["RunRecord"]
+__all__ = ["RunRecord", "covered_s", "job_deadline_s"]
 
 
 @decodable
@@ -41,3 +46,23 @@ class RunRecord(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()  # that a worker's machine would be taken away
     marks: tuple[tuple[float, str], ...] = ()  # seconds, and what happened: deaths and notices
     lost_s: float = 0.0  # of workers, in shards that were begun and not committed
+
+
+def job_deadline_s(settings: JobSettings, before: Sequence[RunRecord], now_s: float) -> float:
+    """The window is the job's: it began with the first run, whatever became of that."""
+    if (due_unix_s := settings.due_unix_s) is not None:
+        return now_s + due_unix_s - time.time()
+    if settings.window_s is None:
+        return math.inf
+    passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
+    return now_s + settings.window_s - passed_s
+
+
+def covered_s(runs: Sequence[RunRecord]) -> float:
+    """For how long the job was worked on: runs of its pieces are at the same time."""
+    total_s = until_s = 0.0
+    for run in sorted(runs, key=lambda each: each.began_unix_s):
+        end_s = run.began_unix_s + run.elapsed_s
+        total_s += max(0.0, end_s - max(run.began_unix_s, until_s))
+        until_s = max(until_s, end_s)
+    return total_s

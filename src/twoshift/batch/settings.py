@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +12,9 @@ from twoshift.batch.answer_settings import AnswerKey, AnswerPlace, check_answers
 from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.index_settings import IndexKey, IndexMetric, IndexName, IndexRecall, check_index
 from twoshift.batch.output_settings import check_outputs
+from twoshift.batch.piece_settings import PieceName, PieceTimeout, check_piece
 from twoshift.batch.prompting import Prompting, Template
+from twoshift.batch.ray_settings import check_ray
 from twoshift.batch.setting_values import (
     AMOUNTS,
     AUTO,
@@ -69,7 +70,6 @@ TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 _FORMATS_OF = {JobKindName.TABLE: OUTPUT_FORMATS, JobKindName.REQUESTS: (LINES_FORMAT,)}
 ENGINES = ("local", "ray")
-_RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 ROWS, SHARDS, HERE, SERVER, BATCH = Mark
@@ -178,6 +178,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, HERE,
         setting("With --into FOLDER.parquet: write one folder per value of this kept column: COLUMN=VALUE/.",
                 COLUMN)] = None
+    piece: Annotated[PieceName, HERE] = None
+    piece_seconds: Annotated[PieceTimeout, HERE] = 60.0
     file_size: Annotated[
         float | None, SHARDS,
         setting("Approximate size of a part: 256MB. Replaces --shard-seconds.", size(),
@@ -279,18 +281,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours as well")
         if self.tz is not None:
             offset_of(self.tz)
-        for name in ("address", "resources"):
-            value = getattr(self, name)
-            _require(not value or self.engine == "ray", name, value, "--engine ray as well")
-        for name, amount in self.resources.items():
-            _require(
-                name not in _RAYS_OWN, "resources", name, "custom resources: --threads and --device set CPUs and GPUs"
-            )
-            _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
+        check_ray(self)
         self._check_types()
         check_index(self)
         check_answers(self)
         check_outputs(self)
+        check_piece(self)
         _ = self.error_budget
 
     def _check_text(self) -> None:

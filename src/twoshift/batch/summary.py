@@ -21,7 +21,7 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import FailedRow, PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import JobSnapshot
-from twoshift.batch.run_record import RunRecord
+from twoshift.batch.run_record import RunRecord, covered_s
 from twoshift.batch.time_figures import FEWEST_POINTS, time_figures
 from twoshift.decodable import decodable
 from twoshift.llm_ports import QualityReport
@@ -118,7 +118,7 @@ class Summary(msgspec.Struct, frozen=True):
         cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], parity: ParityReport | None
     ) -> Summary:
         """The sums."""
-        rows, elapsed_s = sum(each.rows for each in stats), sum(run.elapsed_s for run in runs)
+        rows, elapsed_s = sum(each.rows for each in stats), covered_s(runs)
         tokens, padding = sum(run.tokens for run in runs), sum(run.padding_tokens for run in runs)
         usd = sum(prices) if (prices := [run.usd for run in runs if run.usd is not None]) else None
         busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)

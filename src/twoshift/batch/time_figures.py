@@ -58,7 +58,11 @@ def _moved(timeline: Sequence[tuple[float, int, float]]) -> Iterator[tuple[float
 
 def _marks(runs: Sequence[RunRecord], began_s: float) -> list[report.Mark]:
     """Resumes, deaths, notices and changes of the number of workers; the first of them, where there are many."""
-    found = [(run.began_unix_s - began_s, "resumed") for run in runs[1:]]
+    found, until_s = list[tuple[float, str]](), began_s
+    for run in runs:
+        if until_s < run.began_unix_s:  # runs of pieces are at the same time
+            found.append((run.began_unix_s - began_s, "resumed"))
+        until_s = max(until_s, run.began_unix_s + run.elapsed_s)
     for run in runs:
         offset_s = run.began_unix_s - began_s
         found += [(offset_s + at_s, what) for at_s, what in run.marks]

@@ -174,7 +174,7 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
     return {
         "ending": result.ending,
         "output": settings.output,
-        "report": _report(settings) if whole or last.shards else None,
+        "report": _report(settings) if whole or (last.shards and settings.piece is None) else None,
         "shards": last.shards,
         "shards_done": last.shards_done,
         "rows": whole.rows if whole else last.committed_rows,
@@ -235,7 +235,7 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
         case "low recall":
             yield from _recall_lines(settings, result)
     yield from (f"{count} x {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS])
-    if result.summary is None and last.shards:
+    if result.summary is None and last.shards and settings.piece is None:
         yield f"Report so far: {_report(settings)}"
 
 
@@ -263,7 +263,8 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
         if whole.index is not None:
             yield from index_words(whole.index, whole.rows_per_s)
     checked = f"only file sizes were compared; `twoshift verify {shlex.quote(settings.output)}` compares checksums"
-    yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
+    left = "other processes did the work" if settings.piece else f"nothing was left to do ({checked})"
+    yield _this_run(last) if last.committed_rows else f"This run: {left}."
     made = _made_window(settings, result)
     if made is not None:
         yield f"The window of {settings.window} was {'met' if made else 'missed'}."

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["COMMITTED", "DEAD", "FRESH", "LEASED", "RETRY", "ShardStates"]
+__all__ = ["COMMITTED", "DEAD", "FRESH", "HELD", "LEASED", "RETRY", "ShardStates"]
 
 
-FRESH, RETRY, LEASED, COMMITTED, DEAD = range(5)  # RETRY: it was leased, and is to be again
+# RETRY: it was leased, and is to be again; HELD: another process may have it
+FRESH, RETRY, LEASED, COMMITTED, DEAD, HELD = range(6)
 
 
 class ShardStates:
@@ -17,7 +18,7 @@ class ShardStates:
         if shards < 0:
             raise InvalidInput("shards", shards, "0 or more")
         self._states = bytearray(shards)
-        self._counts = [shards, 0, 0, 0, 0]  # by state
+        self._counts = [shards, 0, 0, 0, 0, 0]  # by state
         self._cursor = 0  # no shard before it is fresh
 
     def __len__(self) -> int:
@@ -50,7 +51,12 @@ class ShardStates:
         self._cursor = len(self._states) if found < 0 else found + 1
         return None if found < 0 else found
 
+    def renew(self, shard: int) -> None:
+        """Nobody here has had it: it is to be found."""
+        self[shard] = FRESH
+        self._cursor = min(self._cursor, shard)
+
     def validate(self) -> None:
         """Raises AssertionError where an attribute's invariant does not hold."""
-        assert self._counts == [self._states.count(state) for state in range(5)]  # noqa: S101
+        assert self._counts == [self._states.count(state) for state in range(6)]  # noqa: S101
         assert self._states.find(FRESH, 0, self._cursor) == -1  # noqa: S101

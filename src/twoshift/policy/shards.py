@@ -30,7 +30,7 @@ from twoshift.policy.leases import (
     Worker,
 )
 from twoshift.policy.live_leases import LiveLeases
-from twoshift.policy.shard_states import COMMITTED, DEAD, FRESH, LEASED, RETRY, ShardStates
+from twoshift.policy.shard_states import COMMITTED, DEAD, FRESH, HELD, LEASED, RETRY, ShardStates
 from twoshift.policy.stragglers import Stragglers
 from twoshift.policy.strikes import Strikes
 
@@ -152,7 +152,7 @@ class ShardPolicy:
             committed=states.count(COMMITTED),
             dead=states.count(DEAD),
             leased=states.count(LEASED),
-            pending=states.count(FRESH) + states.count(RETRY),
+            pending=states.count(FRESH) + states.count(RETRY) + states.count(HELD),
             attempts=self._next_id,
             retries=tally.retries,
             speculated=tally.speculated,

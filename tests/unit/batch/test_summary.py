@@ -45,13 +45,20 @@ def run(usd: float | None = None, elapsed_s: float = 10.0) -> RunRecord:
 
 def test_a_summary_sums_parts_and_runs() -> None:
     parity = ParityReport(32, 0.99999, None, 0)
-    made = Summary.of(plan(3), [part(0), part(1, errors=2), part(2)], [run(1.0), run(2.0)], parity)
+    later = msgspec.structs.replace(run(2.0), began_unix_s=10.0)
+    made = Summary.of(plan(3), [part(0), part(1, errors=2), part(2)], [run(1.0), later], parity)
     assert (made.rows, made.errors, made.error_kinds, made.truncated) == (30, 2, {"null": 2}, 3)
     assert (made.elapsed_s, made.rows_per_s, made.busy, made.padding) == (20.0, 1.5, 0.5, 0.1)
     assert (made.usd, made.usd_per_million) == (3.0, 1e5)
     assert (made.retries, made.speculated, made.failed_calls, len(made.deaths)) == (4, 6, 2, 2)
     assert (made.device_s, made.wasted_s) == (3.0, 17.0)
     assert made.shard_seconds == {"p10": 2.0, "p50": 3.0, "p90": 4.0, "longest": 4.0}
+
+
+def test_runs_of_pieces_at_the_same_time_are_counted_once() -> None:
+    began = {100.0: 10.0, 105.0: 10.0, 106.0: 2.0, 200.0: 5.0}
+    runs = [msgspec.structs.replace(run(elapsed_s=each), began_unix_s=at_s) for at_s, each in began.items()]
+    assert Summary.of(plan(1), [part(0)], runs, None).elapsed_s == 20.0
 
 
 def test_a_job_lasts_from_the_beginning_of_its_first_run_to_the_end_of_its_last() -> None:
@@ -162,7 +169,7 @@ def test_a_page_shows_what_others_wrote_as_text() -> None:
 def test_records_of_runs_come_back_and_damaged_ones_are_left_out(tmp_path: Path) -> None:
     blobs, folder = LocalBlobs(), str(tmp_path)
     for number in range(3):
-        write_run(blobs, folder, number, run(elapsed_s=float(number)))
+        write_run(blobs, folder, f"{number:06d}", run(elapsed_s=float(number)))
     (tmp_path / "_twoshift" / "runs" / "000001.json").write_bytes(b"{")
     assert [each.elapsed_s for each in read_runs(blobs, folder)] == [0.0, 2.0]
 

@@ -1,0 +1,77 @@
+"""A job in pieces, as its settings have it: one process for each piece, and nobody who coordinates them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from twoshift.declare import setting
+from twoshift.errors import InvalidInput
+from twoshift.values import duration, text
+
+__all__ = ["LEAST_TIMEOUT_S", "PieceName", "PieceTimeout", "check_piece", "piece_of", "pieces_of"]
+
+LEAST_TIMEOUT_S = 2.0  # a few times as long as a bucket takes to answer
+_MOST_PIECES = 10_000
+_FORM = re.compile(r"(\d{1,9})/(\d{1,9})")
+_PLAIN = "K/N, such as 3/16: piece K of N, where the first is 0/N and the last is N-1/N"
+
+PieceName = Annotated[
+    str | None,
+    setting(
+        "Run one piece of a job of N processes without a coordinator: K/N, from 0/16 to 15/16.",
+        text("K/N"),
+        more="See [a job in pieces](jobs.md#a-job-in-pieces).",
+    ),
+]
+PieceTimeout = Annotated[
+    float,
+    setting(
+        "With --piece: take over the shards of a process that has given no sign of life for this time.",
+        duration(),
+        "--piece-timeout",
+        shown="60s",
+    ),
+]
+
+
+def piece_of(piece: str) -> tuple[int, int]:
+    """Which, and of how many; raises InvalidInput."""
+    found = _FORM.fullmatch(piece.strip())
+    if found is None:
+        unset = "; the variable before the slash is not set" if piece.strip().startswith("/") else ""
+        raise InvalidInput("piece", piece, f"{_PLAIN}{unset}")
+    number, of = int(found[1]), int(found[2])
+    if not 1 <= of <= _MOST_PIECES:
+        raise InvalidInput("piece", piece, f"1 to {_MOST_PIECES:,} pieces")
+    if number >= of:
+        raise InvalidInput(
+            "piece", piece, f"0/{of} to {of - 1}/{of}: pieces count from 0, as JOB_COMPLETION_INDEX does"
+        )
+    return number, of
+
+
+def pieces_of(piece: str | None) -> int | None:
+    """How many pieces a job has; None where it is not divided."""
+    return None if piece is None else piece_of(piece)[1]
+
+
+def check_piece(settings: Any) -> None:
+    """Raises InvalidInput for what a job in pieces cannot have."""
+    timeout_s = settings.piece_seconds
+    if settings.piece is None:
+        return
+    piece_of(settings.piece)
+    if timeout_s < LEAST_TIMEOUT_S:
+        raise InvalidInput("piece_seconds", timeout_s, f"at least {LEAST_TIMEOUT_S:g} seconds")
+    refused = {
+        "query": "no --query: write its result to files first, and run the pieces over them",
+        "into": "no --into: run `twoshift load` once the job is done",
+        "against": "no --against: compare in a job without --piece",
+        "endpoint": "no batch of requests",
+    }
+    for name, accepted in refused.items():
+        if getattr(settings, name) is not None:
+            raise InvalidInput("piece", settings.piece, accepted)
+    if settings.engine != "local":
+        raise InvalidInput("piece", settings.piece, "--engine local: on Ray, one job has workers on every machine")

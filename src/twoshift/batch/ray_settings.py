@@ -1,0 +1,25 @@
+"""What a job on Ray asks of its cluster, as its settings have it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["check_ray"]
+
+_RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+def check_ray(settings: Any) -> None:
+    """Raises InvalidInput for what only a job on Ray has, and for resources that are set otherwise."""
+    for name in ("address", "resources"):
+        value = getattr(settings, name)
+        if value and settings.engine != "ray":
+            raise InvalidInput(name, value, "--engine ray as well")
+    for name, amount in settings.resources.items():
+        if name in _RAYS_OWN:
+            raise InvalidInput("resources", name, "custom resources: --threads and --device set CPUs and GPUs")
+        if not 0 < amount < math.inf:
+            raise InvalidInput("resources", amount, f"an amount of {name} above 0")
