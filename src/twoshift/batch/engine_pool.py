@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twoshift.batch.job_on_fleet import JobOnFleet
-from twoshift.batch.job_seats import JobSeat, LaneReplica, LaneWorker
+from twoshift.batch.job_seats import JobSeat, LaneReplica, LaneWorker, ShardTask
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.pool import Died, FromPool, Joined, Left
 from twoshift.batch.settings import JobSettings
@@ -110,7 +110,7 @@ class EnginePool:
                 self._heard.put((number, message))
 
         self._seen.add(replica)
-        worker = place.work(self._settings, f"lane:{number}", self._blobs_for, send)
+        worker = place.work(ShardTask(self._settings, self._blobs_for), f"lane:{number}", send)
         self._placed[number] = _Placed(replica, worker)
 
     def _forget(self, number: int, fate: Died | Left) -> None:

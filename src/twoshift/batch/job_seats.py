@@ -1,4 +1,4 @@
-"""A job's places in the batch lanes of replicas that serve, wherever those run."""
+"""Places of jobs and streams in the background lanes of replicas that serve, wherever those run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twoshift.batch.device import SharedDevice, WorkDevice
 from twoshift.batch.llm_device import LlmDevice
@@ -21,7 +21,18 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
-__all__ = ["EngineReplica", "JobSeat", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Payer", "Used"]
+__all__ = [
+    "EngineReplica",
+    "JobSeat",
+    "LaneReplica",
+    "LaneWorker",
+    "Latencies",
+    "LiveFleet",
+    "Payer",
+    "SeatTask",
+    "ShardTask",
+    "Used",
+]
 
 _keys = itertools.count(1)  # of this process
 
@@ -54,9 +65,9 @@ class Used(NamedTuple):
 
 
 class LaneWorker(Protocol):
-    """A job's worker beside a replica."""
+    """A worker of a job or a stream beside a replica."""
 
-    def tell(self, message: ToWorker | None) -> None:
+    def tell(self, message: Any) -> None:
         """A message; None: it shall end."""
         ...
 
@@ -69,8 +80,18 @@ class LaneWorker(Protocol):
         ...
 
 
+class SeatTask(Protocol):
+    """What somebody with a place at a replica has done there; it goes to the replica's process."""
+
+    def begin(
+        self, device: WorkDevice, owner: BlockOwner, name: str, send: Callable[[Any], None], ended: Callable[[], None]
+    ) -> LaneWorker:
+        """A worker in a thread; what it says goes to `send`."""
+        ...
+
+
 class JobSeat(Protocol):
-    """A job in the batch lane of one replica; any thread may call it."""
+    """A job or a stream in a background lane of one replica; any thread may call it."""
 
     def hold(self) -> None:
         """Its rows wait from the next call on."""
@@ -88,14 +109,12 @@ class JobSeat(Protocol):
         """What it has had of the device."""
         ...
 
-    def work(
-        self, settings: JobSettings, name: str, blobs_for: Callable[[str], Blobs], send: Callable[[FromWorker], None]
-    ) -> LaneWorker:
-        """A worker of the job; what it says goes to `send`."""
+    def work(self, task: SeatTask, name: str, send: Callable[[Any], None]) -> LaneWorker:
+        """A worker of that name; what it says goes to `send`."""
         ...
 
     def leave(self) -> None:
-        """The job has ended."""
+        """Nothing more will come."""
         ...
 
 
@@ -111,8 +130,8 @@ class LaneReplica(Protocol):
         """That live rows have had of its device."""
         ...
 
-    def place(self, weight: float) -> JobSeat:
-        """A job's place in its batch lane."""
+    def place(self, weight: float, lane: Lane = Lane.BATCH) -> JobSeat:
+        """A place in a background lane."""
         ...
 
 
@@ -144,13 +163,13 @@ class EngineReplica:
         """That live rows have had of its device."""
         return self._engine.stats().lanes[Lane.ONLINE].device_s
 
-    def place(self, weight: float) -> EnginePlace:
-        """A job's place in its batch lane."""
-        return EnginePlace(self._engine, BlockOwner(next(_keys), weight))
+    def place(self, weight: float, lane: Lane = Lane.BATCH) -> EnginePlace:
+        """A place in a background lane."""
+        return EnginePlace(self._engine, BlockOwner(next(_keys), weight, lane=lane))
 
 
 class EnginePlace:
-    """A job in the batch lane of an engine of this process."""
+    """A job or a stream in a background lane of an engine of this process."""
 
     def __init__(self, engine: BlockEngine, owner: BlockOwner) -> None:
         self._engine, self._owner = engine, owner
@@ -173,20 +192,33 @@ class EnginePlace:
         return Used(use.device_s, self._owner.riding_s, use.rows, use.tokens, use.output_tokens, use.output_s)
 
     def work(
-        self,
-        settings: JobSettings,
-        name: str,
-        blobs_for: Callable[[str], Blobs],
-        send: Callable[[FromWorker], None],
-        ended: Callable[[], None] = lambda: None,
-    ) -> EngineWorker:
-        """A worker of the job in a thread."""
-        device = _shared(self._engine, self._owner)
-        return EngineWorker(ShardWorker(settings, name, lambda _: device, blobs_for, send, self._owner), ended)
+        self, task: SeatTask, name: str, send: Callable[[Any], None], ended: Callable[[], None] = lambda: None
+    ) -> LaneWorker:
+        """A worker in a thread."""
+        return task.begin(_shared(self._engine, self._owner), self._owner, name, send, ended)
 
     def leave(self) -> None:
         """Nothing of it waits any more."""
         self._engine.retire(self._owner)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """A job's shards."""
+
+    settings: JobSettings
+    blobs_for: Callable[[str], Blobs]  # what it may touch
+
+    def begin(
+        self,
+        device: WorkDevice,
+        owner: BlockOwner,
+        name: str,
+        send: Callable[[FromWorker], None],
+        ended: Callable[[], None],
+    ) -> EngineWorker:
+        """A worker that is told which shards to score."""
+        return EngineWorker(ShardWorker(self.settings, name, lambda _: device, self.blobs_for, send, owner), ended)
 
 
 def _shared(engine: BlockEngine, owner: BlockOwner) -> WorkDevice:

@@ -5,7 +5,6 @@ It goes over a pipe between a process and its own child: jobs' rows and a model'
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,11 @@ from twoshift.error_codec import EncodedError
 from twoshift.fleet.sent_preparer import SentPreparer
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmBounds
-from twoshift.ports import Blobs, RuntimeInfo
-from twoshift.types import Tensor
+from twoshift.ports import RuntimeInfo
+from twoshift.types import Lane, Tensor
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
-    from twoshift.batch.job_seats import Used
-    from twoshift.batch.messages import FromWorker, ToWorker
-    from twoshift.batch.settings import JobSettings
+    from twoshift.batch.job_seats import SeatTask, Used
 
 __all__ = [
     "Follow",
@@ -51,10 +48,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class TakePlace:
-    """A job has a place in the batch lane."""
+    """A job or a stream has a place in a background lane."""
 
     place: int
     weight: float
+    lane: Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +80,19 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The job has ended."""
+    """Nothing more will come of it."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Start a worker of the job."""
+    """Start a worker."""
 
     work: int
     place: int
-    settings: JobSettings
+    task: SeatTask
     name: str
-    blobs_for: Callable[[str], Blobs]  # what it may touch
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ class WorkTold:
     """A message to a worker; None: it shall end."""
 
     work: int
-    message: ToWorker | None
+    message: Any  # as its task knows it
 
 
 ToChild = Stop | TakePlace | Hold | Resume | Follow | Leave | Work | WorkTold
@@ -142,7 +139,7 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What a job has had of the device so far."""
+    """What one of the places has had of the device so far."""
 
     place: int
     used: Used
@@ -153,7 +150,7 @@ class WorkSaid:
     """A message from a worker."""
 
     work: int
-    message: FromWorker
+    message: Any  # as its task knows it
 
 
 @dataclass(frozen=True, slots=True)

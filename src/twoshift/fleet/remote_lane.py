@@ -1,15 +1,13 @@
-"""Jobs at a replica in another process, as the front sees them."""
+"""Jobs and streams at a replica in another process, as the front sees them."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
-from twoshift.batch.job_seats import Used
-from twoshift.batch.messages import FromWorker, ToWorker
-from twoshift.batch.settings import JobSettings
+from twoshift.batch.job_seats import SeatTask, Used
 from twoshift.fleet.control import (
     Follow,
     Hold,
@@ -24,7 +22,6 @@ from twoshift.fleet.control import (
     WorkTold,
 )
 from twoshift.fleet.wire import Heartbeat
-from twoshift.ports import Blobs
 from twoshift.types import Lane
 
 __all__ = ["Remote", "RemoteReplica"]
@@ -52,7 +49,7 @@ class Remote(Protocol):
 
 
 class RemoteReplica:
-    """A replica whose batch lane jobs may use."""
+    """A replica whose background lanes jobs and streams may use."""
 
     def __init__(self, member: Remote) -> None:
         self.member = member
@@ -68,15 +65,15 @@ class RemoteReplica:
         """That live rows have had of its device, as it said last."""
         return 0.0 if self.member.beat is None else self.member.beat.stats.lanes[Lane.ONLINE].device_s
 
-    def place(self, weight: float) -> RemotePlace:
-        """A job's place in its batch lane."""
+    def place(self, weight: float, lane: Lane = Lane.BATCH) -> RemotePlace:
+        """A place in a background lane."""
         number = next(_numbers)
         made = self.places[number] = RemotePlace(self, number)
-        self.member.child.send(TakePlace(number, weight))
+        self.member.child.send(TakePlace(number, weight, lane))
         return made
 
     def hear(self, message: UsageReport | WorkSaid | WorkEnded) -> None:
-        """What the replica says of jobs; in the supervisor's thread."""
+        """What the replica says of them; in the supervisor's thread."""
         match message:
             case UsageReport(number, used):
                 if number in self.places:
@@ -92,7 +89,7 @@ class RemoteReplica:
 
 
 class RemotePlace:
-    """A job in the batch lane of a replica in another process."""
+    """A job or a stream in a background lane of a replica in another process."""
 
     def __init__(self, replica: RemoteReplica, number: int) -> None:
         self._replica, self._number = replica, number
@@ -115,30 +112,28 @@ class RemotePlace:
         """What it has had of the device, as the replica said last."""
         return self.had
 
-    def work(
-        self, settings: JobSettings, name: str, blobs_for: Callable[[str], Blobs], send: Callable[[FromWorker], None]
-    ) -> RemoteWorker:
+    def work(self, task: SeatTask, name: str, send: Callable[[Any], None]) -> RemoteWorker:
         """A worker in the replica's process."""
         number = next(_numbers)
         worker = self._replica.workers[number] = RemoteWorker(self._replica.member, number, send)
         shown = f"replica-{self._replica.member.number}:{name}"
-        self._child.send(Work(number, self._number, settings, shown, blobs_for))
+        self._child.send(Work(number, self._number, task, shown))
         return worker
 
     def leave(self) -> None:
-        """The job has ended."""
+        """Nothing more will come."""
         self._child.send(Leave(self._number))
         self._replica.places.pop(self._number, None)
 
 
 class RemoteWorker:
-    """A job's worker in a replica's process."""
+    """A worker in a replica's process."""
 
-    def __init__(self, member: Remote, number: int, send: Callable[[FromWorker], None]) -> None:
+    def __init__(self, member: Remote, number: int, send: Callable[[Any], None]) -> None:
         self._member, self._number, self.send = member, number, send
         self.ended = threading.Event()
 
-    def tell(self, message: ToWorker | None) -> None:
+    def tell(self, message: Any) -> None:
         """A message; None: it shall end."""
         self._member.child.send(WorkTold(self._number, message))
 

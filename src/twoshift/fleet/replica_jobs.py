@@ -1,13 +1,12 @@
-"""Jobs at a replica, in its own process: the workers that jobs have anywhere, told what to do by the front."""
+"""Jobs and streams at a replica, in its own process: workers that the front tells what to do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 
-from twoshift.batch.job_seats import EnginePlace, EngineReplica, EngineWorker
-from twoshift.batch.messages import FromWorker
+from twoshift.batch.job_seats import EnginePlace, EngineReplica, LaneWorker
 from twoshift.engine.blocks import BlockEngine
 from twoshift.fleet.control import (
     Follow,
@@ -36,13 +35,13 @@ class ReplicaJobs:
     def __init__(self, engine: BlockEngine, send: Callable[[FromChild], None]) -> None:
         self._replica, self._send = EngineReplica(engine), send
         self._places: dict[int, EnginePlace] = {}
-        self._workers: dict[int, EngineWorker] = {}
+        self._workers: dict[int, LaneWorker] = {}
 
     def handle(self, message: ToChild) -> None:
         """Do what it says, or begin to."""
         match message:
-            case TakePlace(place, weight):
-                self._places[place] = self._replica.place(weight)
+            case TakePlace(place, weight, lane):
+                self._places[place] = self._replica.place(weight, lane)
             case Hold(place):
                 self._with(place, EnginePlace.hold)
             case Resume(place):
@@ -83,7 +82,7 @@ class ReplicaJobs:
             self._send(WorkEnded(work.work))
             return
 
-        def send(message: FromWorker) -> None:
+        def send(message: Any) -> None:
             self._send(UsageReport(work.place, place.used()))
             self._send(WorkSaid(work.work, message))
 
@@ -91,4 +90,4 @@ class ReplicaJobs:
             self._send(UsageReport(work.place, place.used()))
             self._send(WorkEnded(work.work))
 
-        self._workers[work.work] = place.work(work.settings, work.name, work.blobs_for, send, ended)
+        self._workers[work.work] = place.work(work.task, work.name, send, ended)
