@@ -352,12 +352,12 @@ class Server:
         """Jobs, batches, schedules, webhooks and the ledger, with what they count."""
         models, settings = self.deployments, self.settings
         services = self._services = services_for(models, settings, self._keys, self._note)
-        self._usage, tenant_metrics = ledger_for(models, settings, self._keys, services.jobs)
+        self._usage, tenant_metrics = ledger_for(models, settings, self._keys, services)
         self._usage.start()  # before the jobs: it knows what was spent today
         services.start()
         if settings.console:
             compile_console()
-        scaling = scaling_metrics(models, self._scalers, services.jobs)
+        scaling = scaling_metrics(models, self._scalers, services.backlog)
         return services, self._usage, [scaling, tenant_metrics, service_metrics(services), self._precomputed.metrics]
 
     def _start_rollouts(self) -> Rollouts | NoJobs:
@@ -382,16 +382,16 @@ class Server:
 
     def _arrived(self, deployment: Deployment) -> None:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
-        jobs, name = self._services.jobs, deployment.name
+        services, name = self._services, deployment.name
         deployment.adapters = tuple(self.settings.models[name].adapters)
         self._uses.begin(name, deployment.info)
         self._indexes.follow(name, self.settings.models[name].index)
         deployment.may_skip_device = self._precomputed.follow(name, self.settings.models[name])
-        for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
+        for scaler in scalers_for({name: deployment}, self.settings, services.backlog, self._note).values():
             self._scalers[name] = scaler
             scaler.start(self.settings.models[name].scale.every_s)
-        if not isinstance(jobs, NoJobs):
-            jobs.look_again()
+        if not isinstance(services.jobs, NoJobs):
+            services.jobs.look_again()
         if self._fronts is not None:
             self._fronts.group.sync()
 
@@ -404,9 +404,9 @@ class Server:
         if (scaler := self._scalers.pop(deployment.name, None)) is not None:
             scaler.close()
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
-        jobs, why = self._services.jobs, deployment.why_not or f"{deployment.name} was reloaded"
-        if not isinstance(jobs, NoJobs) and not jobs.let_go(deployment.name, why, self.settings.grace_s):
-            raise Broken(f"a job still uses {deployment.name} after {self.settings.grace}")
+        why = deployment.why_not or f"{deployment.name} was reloaded"
+        if not self._services.let_go(deployment.name, why, self.settings.grace_s):
+            raise Broken(f"a job or a stream still uses {deployment.name} after {self.settings.grace}")
 
     def _close_all(self, left_s: float) -> bool:
         until_s = time.monotonic() + left_s

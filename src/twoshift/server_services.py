@@ -1,4 +1,4 @@
-"""Who does on a server what is no live request: jobs, batches, schedules, webhooks, the ledger; with their adapters."""
+"""Who does on a server what is no live request: jobs, streams, batches, schedules, webhooks, the ledger."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, needed, not_installed
+from twoshift.serve.http.jobs import NoJobs
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.deployed_versions import deployed_version
 
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from twoshift.serve.deployments import Deployments
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.app import App
-    from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.http.usage import NoUsage
     from twoshift.serve.keys import Keys
-    from twoshift.serve.ledger import Ledger
+    from twoshift.serve.ledger import Ledger, Prices
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.settings import ServeSettings
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
+    from twoshift.streams.stream_host import StreamHost
     from twoshift.triggers.notifier import Notifier
     from twoshift.triggers.scheduler import Scheduler
     from twoshift.types import RunState
@@ -60,6 +61,7 @@ class ServerServices:
     """Who runs jobs and batches, fires them and tells of their end."""
 
     jobs: JobHost | NoJobs
+    streams: StreamHost | NoJobs
     batches: BatchHost | NoBatches
     schedules: Scheduler | NoJobs
     notifier: Notifier | NoJobs
@@ -67,7 +69,7 @@ class ServerServices:
 
     def start(self) -> None:
         """Go on with what an earlier server has left; raises TryLater."""
-        for each in (self.jobs, self.batches, self.schedules, self.notifier):
+        for each in (self.jobs, self.streams, self.batches, self.schedules, self.notifier):
             each.start()
 
     def close(self, grace_s: float) -> bool:
@@ -75,8 +77,23 @@ class ServerServices:
         until_s = time.monotonic() + grace_s
         self.schedules.close()
         self.notifier.close()
-        ended = self.batches.close(grace_s)
+        ended = self.streams.close(grace_s)
+        ended = self.batches.close(max(0.0, until_s - time.monotonic())) and ended
         return self.jobs.close(max(0.0, until_s - time.monotonic())) and ended
+
+    def backlog(self, model: str) -> list[tuple[int, float, int]]:
+        """Of jobs and streams over a model: rows left, seconds left, and the replicas that each asks for."""
+        hosts = [each for each in (self.jobs, self.streams) if not isinstance(each, NoJobs)]
+        return [each for host in hosts for each in host.backlog(model)]
+
+    def let_go(self, model: str, why: str, timeout_s: float) -> bool:
+        """Jobs and streams leave a model that goes; False where one has not stopped in time."""
+        until_s, stopped = time.monotonic() + timeout_s, True
+        if not isinstance(self.jobs, NoJobs):
+            stopped = self.jobs.let_go(model, why, timeout_s)
+        if not isinstance(self.streams, NoJobs):
+            stopped = self.streams.let_go(model, max(0.0, until_s - time.monotonic())) and stopped
+        return stopped
 
 
 def services_for(
@@ -102,14 +119,14 @@ def services_for(
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
-    return ServerServices(jobs, _batch_host(models, settings, held, jobs), schedules, notifier, held[0])
+    streams = _stream_host(models, settings, held, jobs)
+    return ServerServices(jobs, streams, _batch_host(models, settings, held, jobs), schedules, notifier, held[0])
 
 
 def service_metrics(services: ServerServices) -> MoreMetrics:
-    """Batches by status, jobs by outlook, and what became of the runs of schedules."""
+    """Streams, batches by status, jobs by outlook, and what became of the runs of schedules."""
     from twoshift.policy.deadline import Verdict
     from twoshift.serve.batch_desk import NoBatches
-    from twoshift.serve.http.jobs import NoJobs
     from twoshift.types import BatchStatus, RunState
 
     def families() -> Iterator[Any]:
@@ -129,6 +146,10 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
         settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled
         runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
         yield "counter", "schedule_runs", "Runs of schedules, by outcome.", ("state",), runs
+        if not isinstance(services.streams, NoJobs):
+            from twoshift.streams.metrics import stream_metrics
+
+            yield from stream_metrics(services.streams.snapshots(), ("stream", "model"))
 
     return families
 
@@ -136,10 +157,9 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
 def no_services(why: str | TwoshiftError) -> ServerServices:
     """Those of a server that runs no jobs; whoever asks for one is told why."""
     from twoshift.serve.batch_desk import NoBatches
-    from twoshift.serve.http.jobs import NoJobs
 
     none = NoJobs(why)
-    return ServerServices(none, NoBatches(why), none, none)
+    return ServerServices(none, none, NoBatches(why), none, none)
 
 
 def _held_database(
@@ -197,6 +217,25 @@ def _job_host(
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
     return JobHost(jobs, _fleets(models, settings), allowed, claim, notifier.check)
+
+
+def _stream_host(
+    models: Deployments, settings: ServeSettings, held: tuple[Database, SqlClaim], jobs: JobHost
+) -> StreamHost:
+    from twoshift.serve.ledger import MICRO
+    from twoshift.store.jobs import SqlJobs
+    from twoshift.streams.stream_host import StreamHost
+    from twoshift.types import JobKindName
+
+    store = SqlJobs(held[0], claim=held[1], kinds=(JobKindName.STREAM,))
+    usd = partial(_prices(settings).usd, MICRO)
+    return StreamHost(store, _fleets(models, settings), jobs.allowance_of, jobs.check_ours, usd)
+
+
+def _prices(settings: ServeSettings) -> Prices:
+    from twoshift.serve.ledger import Prices
+
+    return Prices(settings.price_of, settings.batch_price_share)
 
 
 def _fleets(models: Deployments, settings: ServeSettings) -> Callable[[str], LiveFleet]:
@@ -333,16 +372,16 @@ def console_for(
 
 
 def ledger_for(
-    models: Deployments, settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
+    models: Deployments, settings: ServeSettings, keys: Keys, services: ServerServices
 ) -> tuple[Ledger | NoUsage, MoreMetrics]:
     """Who counts what tenants have had of the devices, not started; and the metrics of tenants."""
     from twoshift.fleet.tenancy import counted
-    from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.http.usage import NoUsage
-    from twoshift.serve.ledger import Ledger, Prices
+    from twoshift.serve.ledger import BATCH, MICRO, Ledger
     from twoshift.serve.tenant_metrics import tenant_metrics
 
-    count = partial(counted, models, dict if isinstance(jobs, NoJobs) else jobs.used)
+    jobs, hosts = services.jobs, {BATCH: services.jobs, MICRO: services.streams}
+    count = partial(counted, models, {lane: each.used for lane, each in hosts.items() if not isinstance(each, NoJobs)})
     shown = tenant_metrics(keys.tenants, count)
     if missing_from("fleet"):
         for name, each in settings.tenants.items():
@@ -356,7 +395,7 @@ def ledger_for(
     if isinstance(jobs, NoJobs) and jobs.why is _UNUSABLE:
         return NoUsage(_UNUSABLE), shown
     store = SqlUsage(Database(_database_url(settings)))
-    return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
+    return Ledger(store, count, keys.tenants, _prices(settings)), shown
 
 
 def _without_quotas(settings: ServeSettings) -> str:

@@ -43,6 +43,7 @@ class JobKindName(enum.StrEnum):
 
     TABLE = "table"
     REQUESTS = "requests"  # of a batch
+    STREAM = "stream"  # rows that keep coming
 
 
 class JobState(enum.StrEnum):

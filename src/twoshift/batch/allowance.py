@@ -20,6 +20,7 @@ class Allowance:
 
     blobs_for: Callable[[str], Blobs]  # raises InvalidInput for a place that is not its own; goes to replicas
     check_output: Callable[[str], None] = lambda _location: None  # raises where nothing is to be written
+    check_place: Callable[[str, str], None] = lambda _place, _field: None  # raises for a broker that is not its own
     withheld: Callable[[], str] = lambda: ""  # why no device is to be had now; empty where one is
     concurrent_jobs: int | None = None  # that run at a time; more wait for their turn
     open_jobs: int | None = None  # that are not over; more are refused

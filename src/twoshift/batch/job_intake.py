@@ -23,7 +23,7 @@ from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
 from twoshift.runtime.devices import usable_threads
-from twoshift.types import JobState
+from twoshift.types import JobKindName, JobState
 from twoshift.units import parse_duration
 
 __all__ = ["JobIntake"]
@@ -80,9 +80,11 @@ class JobIntake:
         same = self._jobs.store.of_output(settings.output)
         if same is None:
             return None
-        before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
         if same.owner != owner:
             raise InvalidInput("output", settings.output, "another output folder: another job uses this one")
+        if same.kind is JobKindName.STREAM:
+            raise InvalidInput("output", settings.output, f"another output folder: {same.id} writes to this one")
+        before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
         if before != settings:
             raise InvalidInput("output", settings.output, f"another output folder: job {same.id} writes to this one")
         return same

@@ -13,7 +13,9 @@ from pathlib import Path
 from twoshift.blobs.environments import is_bucket
 from twoshift.errors import InvalidInput
 
-__all__ = ["Roots", "check_root"]
+__all__ = ["BROKERS", "Roots", "check_root"]
+
+BROKERS = ("nats://", "tls://", "kafka://", "postgresql://", "postgres://")  # where rows of streams are, not files
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # the last are no characters at all
@@ -54,10 +56,19 @@ class Roots:
 
 
 def check_root(root: str, field: str) -> None:
-    """Raises InvalidInput where it is neither a folder by its whole name nor a place in a bucket."""
-    is_place = is_bucket(root) if "://" in root else Path(root).is_absolute()
+    """Raises InvalidInput where it is no folder by its whole name, no place in a bucket and none of a broker."""
+    is_place = is_bucket(root) or _is_broker(root) if "://" in root else Path(root).is_absolute()
     if not is_place or _CONTROL.search(root) or _climbs(root):
-        raise InvalidInput(field, root, "a folder such as /data/search, or s3://bucket/prefix (also gs://, az://)")
+        accepted = "a folder such as /data/search, or s3://bucket/prefix (also gs://, az://)"
+        raise InvalidInput(
+            field, root, f"{accepted}; for streams also nats://host:4222/SUBJECT, kafka://, postgresql://"
+        )
+
+
+def _is_broker(root: str) -> bool:
+    """A whole one, or one of its subjects, topics or databases; who connects is said elsewhere."""
+    parts = urllib.parse.urlsplit(root)
+    return root.startswith(BROKERS) and bool(parts.netloc) and "@" not in parts.netloc and not parts.query
 
 
 def _below_url(location: str, root: str) -> int:

@@ -41,6 +41,7 @@ _GROUPS = {
     "rollouts": ("rollouts",),
     "schedule": ("schedule",),
     "sim": ("sim",),
+    "streams": ("streams",),
 }
 _ALONE = (
     "embed", "key", "load", "profile", "quickstart", "run", "score", "search", "serve", "stream", "usage", "verify",

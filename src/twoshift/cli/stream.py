@@ -14,8 +14,9 @@ import typer
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, own_stdout, show
-from twoshift.cli.params import JsonFlag, LogFormatOption, flags_of, given_of, with_settings
+from twoshift.cli.params import JsonFlag, LogFormatOption, flags_of, given_of, text, with_settings
 from twoshift.declare import declared
+from twoshift.errors import InvalidInput
 from twoshift.logs import log_as
 from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream, read_stream
 
@@ -39,6 +40,16 @@ _SOURCE = f"{declared(StreamSettings)['source'].setting.about} Or one .toml stre
 def stream_command(
     source: Annotated[str, typer.Argument(help=_SOURCE)],
     *,
+    on: Annotated[
+        str | None,
+        text(
+            "Run the stream on this server, on its replicas, after live requests and before jobs: http://host:8000",
+            metavar="URL",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --on: return immediately, while the stream runs on the server.")
+    ] = False,
     log_format: LogFormatOption = "text",
     as_json: JsonFlag = False,
     **given: Any,
@@ -52,6 +63,12 @@ def stream_command(
     said = given_of(StreamJobSettings, given) | given_of(StreamSettings, given)
     is_file = source.endswith(".toml")
     settings, job = read_stream(Path(source), said) if is_file else make_stream({"source": source, **said})
+    if on is not None:
+        from twoshift.cli.stream_on import stream_on
+
+        return stream_on(on, settings, job, detach, as_json)
+    if detach:
+        raise InvalidInput("detach", detach, "--on as well")
     last = _run(settings, job)
     from twoshift.cli.stream_progress import stream_lines
 

@@ -41,7 +41,7 @@ def usage_command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show device seconds, tokens, rows and dollars by day, tenant, lane (live or batch) and model."""
+    """Show device seconds, tokens, rows and dollars by day, tenant, lane (live, micro or batch) and model."""
     if as_csv and as_json:
         raise InvalidInput("--csv", "--json", "either --csv or --json, not both")
     asked = {"from": first, "to": last, "group_by": group_by, "tenant": tenant, "format": "csv" if as_csv else None}

@@ -13,7 +13,7 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE
-from twoshift.serve.ledger import BATCH, LIVE, Counted
+from twoshift.serve.ledger import LIVE, Counted
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.tenants import Tenant
 
@@ -48,9 +48,10 @@ def allowances(
         quotas = limits.concurrent_jobs, limits.open_jobs, tenant.check_storage
         if settings.is_private and not settings.job_roots:  # whoever asks may do all that anyway
             anywhere = Roots((os.sep,), tuple(ours))
-            return Allowance(blobs_for, partial(_check_private, anywhere), tenant.why_spent, *quotas)
+            return Allowance(blobs_for, partial(_check_private, anywhere), _any_place, tenant.why_spent, *quotas)
         roots = _roots(settings, owner, ours)
-        return Allowance(partial(confined, roots), partial(_check_output, roots), tenant.why_spent, *quotas)
+        checks = partial(_check_output, roots), roots.check
+        return Allowance(partial(confined, roots), *checks, tenant.why_spent, *quotas)
 
     return of
 
@@ -60,6 +61,10 @@ def _roots(settings: ServeSettings, owner: str, ours: Sequence[str]) -> Roots:
     own = named.get(owner)
     others = [root for name, roots in named.items() if name != owner for root in roots or ()]
     return Roots(settings.job_roots if own is None else own, (*ours, *others))
+
+
+def _any_place(_place: str, _field: str) -> None:
+    """Whoever asks may reach it anyway."""
 
 
 def _check_private(roots: Roots, output: str) -> None:
@@ -74,18 +79,24 @@ def _check_output(roots: Roots, output: str) -> None:
             roots.check(f"{output.rstrip('/')}/{folder}", "output")
 
 
-def counted(models: Mapping[str, Deployment], jobs: Callable[[], Mapping[Payer, Used]]) -> list[Counted]:
-    """Since the start; of what no key has asked for, anyone's. All that jobs have had was on devices that serve."""
+def counted(
+    models: Mapping[str, Deployment], background: Mapping[str, Callable[[], Mapping[Payer, Used]]]
+) -> list[Counted]:
+    """Since the start; of what no key has asked for, anyone's.
+
+    `background` tells by lane what jobs and streams have had, all of it on devices that serve.
+    """
     found: dict[tuple[str, str, str, str], Counted] = {}
     for name, model in models.items():
         for version, stats in model.stats_by_version().items():
             for tenant, use in stats.tenants.items():
                 had = (use.rows, use.tokens, use.device_s, 0.0, use.output_tokens, use.output_s)
                 _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, *had, version))
-    for (owner, name, version), used in jobs().items():
-        device_s = used.device_s
-        had = (used.rows, used.tokens, device_s, device_s, used.output_tokens, used.output_s)
-        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, *had, version))
+    for lane, told in background.items():
+        for (owner, name, version), used in told().items():
+            device_s = used.device_s
+            had = (used.rows, used.tokens, device_s, device_s, used.output_tokens, used.output_s)
+            _add(found, Counted(owner or ANYONE.tenant, lane, name, *had, version))
     return list(found.values())
 
 

@@ -36,6 +36,7 @@ from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedu
 from twoshift.serve.http.scoring import add_scoring
 from twoshift.serve.http.searching import add_search
 from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.streams import add_streams
 from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.indexes import SearchIndexes
@@ -59,6 +60,9 @@ class FrontServices(Protocol):
 
     @property
     def jobs(self) -> JobDesk | NoJobs: ...
+
+    @property
+    def streams(self) -> JobDesk | NoJobs: ...
 
     @property
     def batches(self) -> BatchDesk | NoBatches: ...
@@ -178,6 +182,7 @@ def add_faces(
     """Everything that a server can be asked over HTTP."""
     add_live_faces(app, service)
     add_jobs(app, services.jobs)
+    add_streams(app, services.streams)
     add_files(app, services.batches.files)
     add_batches(app, services.batches)
     add_message_batches(app, service, services.batches)

@@ -14,9 +14,9 @@ from twoshift.errors import TryLater
 from twoshift.serve.tenants import Tenant, day_of
 from twoshift.usage_ports import DeviceUsage, UsageStore
 
-__all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
+__all__ = ["BATCH", "LIVE", "MICRO", "Counted", "Ledger", "Prices", "day_name"]
 
-LIVE, BATCH = "live", "batch"
+LIVE, MICRO, BATCH = "live", "micro", "batch"
 _logger = logging.getLogger("twoshift.usage")
 _KEEP_S = 1.0
 _Day = tuple[str, str, str, str, str]  # day, tenant, lane, model and version
@@ -48,14 +48,14 @@ class Prices:
     """Dollars for device time."""
 
     per_hour: Callable[[str], float | None]  # of a model; None where nobody has said
-    batch_share: float = 1.0  # of that, for jobs
+    batch_share: float = 1.0  # of that, for jobs and streams
 
     def usd(self, lane: str, model: str, device_s: float) -> float | None:
         """None without a price."""
         price = self.per_hour(model)
         if price is None:
             return None
-        return device_s * price / 3600 * (self.batch_share if lane == BATCH else 1.0)
+        return device_s * price / 3600 * (1.0 if lane == LIVE else self.batch_share)
 
 
 class Ledger:

@@ -32,9 +32,15 @@ class SqlJobs:
     """A JobStore; with a claim, of the server that has it."""
 
     def __init__(
-        self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.time,
+        claim: SqlClaim | None = None,
+        kinds: Collection[JobKindName] = (JobKindName.TABLE, JobKindName.REQUESTS),
     ) -> None:
+        """Of these kinds; who writes to a folder, and how many an owner has open, is told of all."""
         self._database, self._clock = ClaimedDatabase(database, claim), clock
+        self._ours = jobs.c.kind.in_([str(kind) for kind in kinds])
 
     def add(self, job: JobRecord) -> bool:
         """Remember it; False where its id is taken."""
@@ -52,14 +58,14 @@ class SqlJobs:
 
     def get(self, job_id: str) -> JobRecord:
         """The job of that id; raises NotFound."""
-        found = self._database.found(select(jobs).where(jobs.c.id == job_id))
+        found = self._database.found(select(jobs).where(jobs.c.id == job_id, self._ours))
         if not found:
             raise NotFound("job", job_id, "the id of an existing job")
         return _record(found[0])
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
         """The newest first, of one owner or of all; `after` is the id of the last one that was seen."""
-        wanted = select(jobs).order_by(jobs.c.number.desc()).limit(limit)
+        wanted = select(jobs).where(self._ours).order_by(jobs.c.number.desc()).limit(limit)
         if owner is not None:
             wanted = wanted.where(jobs.c.owner == owner)
         if after is not None:  # of the same owner: nobody learns of another's jobs by their names
@@ -70,20 +76,21 @@ class SqlJobs:
 
     def unfinished(self) -> list[JobRecord]:
         """Those that are not over, oldest first."""
-        return [_record(row) for row in self._database.found(select(jobs).where(_NOT_OVER).order_by(jobs.c.number))]
+        wanted = select(jobs).where(_NOT_OVER, self._ours).order_by(jobs.c.number)
+        return [_record(row) for row in self._database.found(wanted)]
 
     def waiting(self, most_of_one: int, besides: Collection[str] = ()) -> list[JobRecord]:
         """Of each owner those that come first by their windows: queued, or said to run. Oldest first."""
         first = (jobs.c.due_unix_s.nulls_last(), jobs.c.number)
         place = func.row_number().over(partition_by=jobs.c.owner, order_by=first).label("place")
         states = jobs.c.state.in_([str(JobState.QUEUED), str(JobState.RUNNING)])
-        placed = select(jobs.c.number, place).where(states, jobs.c.id.not_in(besides)).subquery()
+        placed = select(jobs.c.number, place).where(states, self._ours, jobs.c.id.not_in(besides)).subquery()
         wanted = select(jobs).join(placed, placed.c.number == jobs.c.number).where(placed.c.place <= most_of_one)
         return [_record(row) for row in self._database.found(wanted.order_by(jobs.c.number))]
 
     def wait_for(self, owner: str, reason: str, besides: Collection[str] = ()) -> None:
         """Say of an owner's queued ones why they wait."""
-        change = update(jobs).where(jobs.c.state == str(JobState.QUEUED), jobs.c.owner == owner)
+        change = update(jobs).where(jobs.c.state == str(JobState.QUEUED), jobs.c.owner == owner, self._ours)
         change = change.where(jobs.c.reason != reason, jobs.c.id.not_in(besides))
         change = change.values(reason=reason, updated_unix_s=self._clock())
         self._database.changed(lambda connection: connection.execute(change))

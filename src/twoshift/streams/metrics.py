@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.streams.progress import StreamCounts, StreamSnapshot
 
-__all__ = ["exposition", "served"]
+__all__ = ["served", "stream_metrics"]
+
+Streams = Mapping[tuple[str, ...], tuple[StreamSnapshot, float]]
+Family = tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]  # as a server's metrics have them
 
 _COUNTERS = (
     ("windows", "Windows committed."),
@@ -31,41 +35,49 @@ _GAUGES = (
 )
 
 
-def exposition(now: StreamSnapshot, objective_s: float) -> Iterator[object]:
-    """As prometheus_client collects them."""
-    core = needed("prometheus_client.core", "serve", "--metrics-port", "metrics_port")
+def stream_metrics(streams: Streams, labels: tuple[str, ...] = ()) -> Iterator[Family]:
+    """Of streams by the values of the labels: each with how it stands, and its freshness objective."""
+
+    def samples(value: Callable[[StreamSnapshot], Any]) -> list[tuple[Any, ...]]:
+        found = [(*names, value(now)) for names, (now, _) in streams.items()]
+        return [each for each in found if each[-1] is not None]
+
     for name, about in _COUNTERS:
-        yield core.CounterMetricFamily(f"twoshift_stream_{name}", about, value=getattr(now, name))
+        yield "counter", f"stream_{name}", about, labels, samples(attrgetter(name))
     for field, name, about in _GAUGES:
-        value = getattr(now, field)
-        if value is not None:
-            yield core.GaugeMetricFamily(f"twoshift_stream_{name}", about, value=value)
+        yield "gauge", f"stream_{name}", about, labels, samples(attrgetter(field))
     about = "How long after its arrival a row was committed, over the last minutes."
-    fresh = core.GaugeMetricFamily("twoshift_stream_freshness_seconds", about, labels=["quantile"])
-    for quantile, value in (("0.5", now.fresh_p50_s), ("0.99", now.fresh_p99_s)):
-        if value is not None:
-            fresh.add_metric([quantile], value)
-    yield fresh
-    about = "Freshness objective."
-    yield core.GaugeMetricFamily("twoshift_stream_objective_seconds", about, value=objective_s)
-    seconds = 0.0 if now.catch_up is None else now.catch_up.seconds
+    fresh = [
+        (*names, quantile, seconds)
+        for names, (now, _) in streams.items()
+        for quantile, seconds in (("0.5", now.fresh_p50_s), ("0.99", now.fresh_p99_s))
+        if seconds is not None
+    ]
+    yield "gauge", "stream_freshness_seconds", about, (*labels, "quantile"), fresh
+    objectives = [(*names, objective_s) for names, (_, objective_s) in streams.items()]
+    yield "gauge", "stream_objective_seconds", "Freshness objective.", labels, objectives
     about = "Predicted time until the stream is up to date; +Inf: rows arrive faster than they are scored."
-    yield core.GaugeMetricFamily("twoshift_stream_catch_up_seconds", about, value=min(seconds, math.inf))
+    left = samples(lambda now: 0.0 if now.catch_up is None else now.catch_up.seconds)
+    yield "gauge", "stream_catch_up_seconds", about, labels, left
     about = "How often something had to be tried again, by what failed."
-    problems = core.CounterMetricFamily("twoshift_stream_problems", about, labels=["kind"])
-    for kind, count in now.problems:
-        problems.add_metric([kind], count)
-    yield problems
+    problems = [(*names, kind, count) for names, (now, _) in streams.items() for kind, count in now.problems]
+    yield "counter", "stream_problems", about, (*labels, "kind"), problems
 
 
 @contextlib.contextmanager
 def served(counts: StreamCounts, objective_s: float, port: int) -> Iterator[None]:
     """`/metrics` on a port, until the end of the block; raises InvalidInput where it cannot be had."""
     client = needed("prometheus_client", "serve", "--metrics-port", "metrics_port")
+    core = needed("prometheus_client.core", "serve", "--metrics-port", "metrics_port")
 
     class _Figures:
         def collect(self) -> Iterator[object]:
-            return exposition(counts.snapshot, objective_s)
+            kinds = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
+            for kind, name, about, labels, samples in stream_metrics({(): (counts.snapshot, objective_s)}):
+                family = kinds[kind](f"twoshift_{name}", about, labels=labels)
+                for *values, value in samples:
+                    family.add_metric(values, value)
+                yield family
 
     registry = client.CollectorRegistry()
     registry.register(_Figures())

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.folder import one_coordinator, remove_leftovers
@@ -57,6 +57,7 @@ class StreamParts:
     open_device: Callable[[JobSettings], WorkDevice]
     blobs_for: Callable[[str], Blobs]
     outlet: Outlet | None = None
+    owner: BlockOwner = field(default_factory=lambda: BlockOwner(lane=Lane.MICRO))  # whose rows they are on the device
 
 
 class Stream:
@@ -66,7 +67,7 @@ class Stream:
         self._loading = JobLoading(job)
         self._settings, self._job = settings, self._loading.shown_settings
         self._source, self._open, self._blobs_for = parts.source, parts.open_device, parts.blobs_for
-        self._outlet = parts.outlet
+        self._outlet, self._owner = parts.outlet, parts.owner
         self._sending: Sending | None = None
         self._output = self._blobs_for(job.output)
         self._counts = StreamCounts(settings.fresh, job.price_usd_per_hour)
@@ -156,7 +157,7 @@ class Stream:
         self, plan: Plan, device: WorkDevice, committed: list[CommittedPart],
         report: Report,
     ) -> None:  # fmt: skip
-        engine, owner = device.begin(plan.seconds_per_row), BlockOwner(lane=Lane.MICRO)
+        engine, owner = device.begin(plan.seconds_per_row), self._owner
         self._cost = WindowCostLearner(WindowCost(_FIXED_S, plan.seconds_per_row))
         self._scorer = WindowScorer(engine, plan, self._blobs_for, owner, self._source.merged, self._counts)
         self._compactor = Compactor(plan, self._output, self._source.merged, committed, self._settings.compact)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from twoshift.config import home
@@ -17,17 +17,15 @@ from twoshift.fleet.scaler import Scaler
 from twoshift.fleet.scaling import decisions, scaler_for, signals
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.exposition import MoreMetrics
-from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.settings import ServeSettings
-
-if TYPE_CHECKING:
-    from twoshift.batch.job_host import JobHost  # pyarrow: an extra
 
 __all__ = ["scalers_for", "scaling_metrics"]
 
+BacklogOf = Callable[[str], list[tuple[int, float, int]]]  # of a model: rows, seconds left and replicas of each job
+
 
 def scalers_for(
-    models: Mapping[str, Deployment], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
+    models: Mapping[str, Deployment], settings: ServeSettings, backlog: BacklogOf, note: Callable[[str], None]
 ) -> dict[str, Scaler]:
     """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
     found: dict[str, Scaler] = {}
@@ -39,7 +37,7 @@ def scalers_for(
         if each.is_scaled and each.max_replicas is not None:
             least = 1 if each.min_replicas is None else each.min_replicas
             policy = each.scale.policy(least, each.max_replicas, each.objective_s)
-            scaler = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+            scaler = scaler_for(model, fleet, policy, _backlogs(backlog, name), _scale_log(name, settings, note))
             fleet.group.wake_up.wanted = scaler.look_now
             found[name] = scaler
             if least == 0 and each.objective_s is not None and fleet.cold_start_s > each.objective_s:
@@ -62,19 +60,15 @@ def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) 
         return None
 
 
-def scaling_metrics(
-    models: Mapping[str, Deployment], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
-) -> MoreMetrics:
+def scaling_metrics(models: Mapping[str, Deployment], scalers: Mapping[str, Scaler], backlog: BacklogOf) -> MoreMetrics:
     """What an autoscaler outside may read, and what those here have decided."""
 
     def metrics() -> Iterator[Any]:
-        yield from signals(models, lambda name: _backlogs(jobs, name)())
+        yield from signals(models, lambda name: _backlogs(backlog, name)())
         yield from decisions(dict(scalers))  # they come and go with their deployments
 
     return metrics
 
 
-def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]:
-    if isinstance(jobs, NoJobs):
-        return list
-    return lambda: [Backlog(*each) for each in jobs.backlog(model)]
+def _backlogs(backlog: BacklogOf, model: str) -> Callable[[], list[Backlog]]:
+    return lambda: [Backlog(*each) for each in backlog(model)]

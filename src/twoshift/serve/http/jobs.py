@@ -22,7 +22,7 @@ from twoshift.serve.http.paging import limit_of, query_of
 from twoshift.serve.keys import Access
 from twoshift.types import JobKindName, JobState
 
-__all__ = ["JobDesk", "NoJobs", "add_jobs"]
+__all__ = ["JobDesk", "JobLogView", "NoJobs", "RecordFaces", "add_jobs", "of_one", "why_held"]
 
 _MOST_LISTED = 1000
 _ANSWER_S, _SUBMIT_S = 8.0, 60.0  # a new job's input is listed, wherever it lies
@@ -30,21 +30,21 @@ _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any
 
 
 class JobDesk(Protocol):
-    """Who runs them. Calls take a while: they are made in threads."""
+    """Who runs jobs, or streams. Calls take a while: they are made in threads."""
 
     def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord: ...
 
-    def get(self, job_id: str) -> JobRecord: ...
+    def get(self, job_id: str, /) -> JobRecord: ...
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]: ...
 
-    def notes(self, job_id: str) -> list[tuple[float, str]]: ...
+    def notes(self, job_id: str, /) -> list[tuple[float, str]]: ...
 
-    def pause(self, job_id: str) -> JobRecord: ...
+    def pause(self, job_id: str, /) -> JobRecord: ...
 
-    def resume(self, job_id: str) -> JobRecord: ...
+    def resume(self, job_id: str, /) -> JobRecord: ...
 
-    def cancel(self, job_id: str) -> JobRecord: ...
+    def cancel(self, job_id: str, /) -> JobRecord: ...
 
 
 class JobView(msgspec.Struct, kw_only=True):
@@ -105,7 +105,7 @@ class NoJobs:
 
 def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/jobs."""
-    face = _Jobs(desk)
+    face = RecordFaces(desk, "job", _view)
     asking = Operation(
         "Start a job: run a served model over a dataset, in idle time. The body has the keys of a job file.",
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
@@ -116,49 +116,56 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     for method, path, answer, about in (
         ("POST", "/v1/jobs", face.submit, asking),
         ("GET", "/v1/jobs", face.list, listing),
-        ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("Show the state and progress of a job.", JobView)),
-        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("Read the log of a job.", JobLogView)),
+        ("GET", "/v1/jobs/{job}", face.one(desk.get), of_one("Show the state and progress of a job.", JobView)),
+        ("GET", "/v1/jobs/{job}/log", face.log, of_one("Read the log of a job.", JobLogView)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
-         _of_one("Pause a job: running shards finish, and no new ones start until it is resumed.", JobView)),
+         of_one("Pause a job: running shards finish, and no new ones start until it is resumed.", JobView)),
         ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
-         _of_one("Resume a job that was paused or has failed.", JobView)),
-        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Cancel a job.", JobView)),
+         of_one("Resume a job that was paused or has failed.", JobView)),
+        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), of_one("Cancel a job.", JobView)),
     ):  # fmt: skip
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 
 
-def _of_one(summary: str, gives: Any) -> Operation:
+def of_one(summary: str, gives: Any) -> Operation:
+    """What is asked of one job or stream."""
     return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
-class _Jobs:
-    def __init__(self, desk: JobDesk | NoJobs) -> None:
-        self._desk = desk
-        self._quick, self._slow = BlockingCalls(_ANSWER_S, "jobs"), BlockingCalls(_SUBMIT_S, "jobs")
+class RecordFaces:
+    """Faces over what a desk remembers: jobs, or streams."""
+
+    def __init__(self, desk: JobDesk | NoJobs, noun: str, view: Callable[[JobRecord], Any]) -> None:
+        """`noun` is the part of the path with an id; `view` is what clients see."""
+        self._desk, self._noun, self._view = desk, noun, view
+        self._quick, self._slow = BlockingCalls(_ANSWER_S, f"{noun}s"), BlockingCalls(_SUBMIT_S, f"{noun}s")
 
     async def submit(self, exchange: Exchange) -> Reply:
+        """A new one."""
         data = await exchange.read(decoded, _settings, exchange.request.body)
         refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model, live=False)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await self._slow.ask(self._desk.submit, data, submitter_of(exchange)))
+            return self._told(await self._slow.ask(self._desk.submit, data, submitter_of(exchange)))
         finally:
             caller.leave()
 
     async def list(self, exchange: Exchange) -> Reply:
+        """The newest first."""
         asked = query_of(exchange.request, ("limit", "after"))
         limit = limit_of(asked, 100, _MOST_LISTED)
         found = await self._quick.ask(self._desk.list, limit, asked.get("after"), owner_of(exchange))
-        return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
+        return Reply(200, _encoder.encode({"object": "list", "data": [self._view(each) for each in found]}))
 
     async def log(self, exchange: Exchange) -> Reply:
+        """Of one."""
         await self._quick.ask(self._own, exchange)
-        found = await self._quick.ask(self._desk.notes, exchange.matched["job"])
+        found = await self._quick.ask(self._desk.notes, exchange.matched[self._noun])
         return Reply(200, _encoder.encode(JobLogView(data=[LogLine(at, text) for at, text in found])))
 
     def one(self, of: Callable[[str], JobRecord], begins: bool = False) -> Callable[[Exchange], Any]:
-        """A face over one job; what `begins` work on a model needs a key that may use it."""
+        """A face over one; what `begins` work on a model needs a key that may use it."""
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
@@ -166,24 +173,24 @@ class _Jobs:
             found = await self._quick.ask(self._own, exchange)
             if begins:
                 exchange.caller.check_model(str(found.settings.get("adapter") or found.settings.get("model")))
-            return _told(await self._quick.ask(of, exchange.matched["job"]))
+            return self._told(await self._quick.ask(of, exchange.matched[self._noun]))
 
         return face
 
     def _own(self, exchange: Exchange) -> JobRecord:
         """Raises NotFound where it is another tenant's: nobody can tell that from one that is not there."""
-        owner, job_id = owner_of(exchange), exchange.matched["job"]
-        found: JobRecord = self._desk.get(job_id)
+        owner, record_id = owner_of(exchange), exchange.matched[self._noun]
+        found: JobRecord = self._desk.get(record_id)
         if found.owner != owner and owner is not None:
-            raise NotFound("job", job_id, "the id of an existing job")
+            raise NotFound(self._noun, record_id, f"the id of an existing {self._noun}")
         return found
 
+    def _told(self, record: JobRecord) -> Reply:
+        return Reply(200, _encoder.encode(self._view(record)))
 
-def _told(record: JobRecord) -> Reply:
-    return Reply(200, _encoder.encode(_view(record)))
 
-
-def _why_held(record: JobRecord) -> str:
+def why_held(record: JobRecord) -> str:
+    """Why it does not get on although it runs; empty where it does."""
     return str((record.progress or {}).get("held") or "") if record.state is JobState.RUNNING else ""
 
 
@@ -198,7 +205,7 @@ def _view(record: JobRecord) -> JobView:
         id=record.id,
         tenant=record.owner,
         state=str(record.state),
-        reason=reason or _why_held(record),
+        reason=reason or why_held(record),
         created_at=record.created_unix_s,
         updated_at=record.updated_unix_s,
         settings=settings,

@@ -1,0 +1,80 @@
+"""Streams on the replicas that serve: submit, look, pause, resume, cancel."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.types import ErrorReply
+from twoshift.ports import JobRecord
+from twoshift.serve.http.app import App
+from twoshift.serve.http.jobs import JobDesk, JobLogView, NoJobs, RecordFaces, of_one, why_held
+from twoshift.serve.http.openapi import Operation
+from twoshift.serve.keys import Access
+
+__all__ = ["add_streams"]
+
+
+class StreamView(msgspec.Struct, kw_only=True):
+    """A stream as clients see it."""
+
+    object: Literal["stream"] = "stream"
+    id: str
+    tenant: str  # whose it is; empty where there are no keys
+    state: str
+    reason: str
+    created_at: float
+    updated_at: float
+    settings: dict[str, Any]
+    progress: dict[str, Any] | None  # lag, freshness, rows, dollars since it was last begun
+
+
+class StreamList(msgspec.Struct, kw_only=True):
+    """The newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[StreamView]
+
+
+def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
+    """The paths below /v1/streams."""
+    face = RecordFaces(desk, "stream", _view)
+    asking = Operation(
+        "Start a stream: run a served model over rows that keep coming, after live requests and before jobs. The body "
+        "has the keys of a stream file.",
+        StreamView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
+    )  # fmt: skip
+    listing = Operation(
+        "List the newest streams; page with `limit` and `after`.", StreamList, ErrorReply, statuses=(400, 503)
+    )
+    for method, path, answer, about in (
+        ("POST", "/v1/streams", face.submit, asking),
+        ("GET", "/v1/streams", face.list, listing),
+        ("GET", "/v1/streams/{stream}", face.one(desk.get),
+         of_one("Show the state of a stream: lag, freshness against its objective, rows per second, dollars.",
+                StreamView)),
+        ("GET", "/v1/streams/{stream}/log", face.log, of_one("Read the log of a stream.", JobLogView)),
+        ("POST", "/v1/streams/{stream}/pause", face.one(desk.pause),
+         of_one("Pause a stream: windows in work are committed, and no rows are read until it is resumed.",
+                StreamView)),
+        ("POST", "/v1/streams/{stream}/resume", face.one(desk.resume, begins=True),
+         of_one("Resume a stream that was paused or has failed.", StreamView)),
+        ("POST", "/v1/streams/{stream}/cancel", face.one(desk.cancel),
+         of_one("Cancel a stream; committed parts are kept.", StreamView)),
+    ):  # fmt: skip
+        app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
+
+
+def _view(record: JobRecord) -> StreamView:
+    return StreamView(
+        id=record.id,
+        tenant=record.owner,
+        state=str(record.state),
+        reason=record.reason or why_held(record),
+        created_at=record.created_unix_s,
+        updated_at=record.updated_unix_s,
+        settings=record.settings,
+        progress=record.progress,
+    )

@@ -1,0 +1,116 @@
+"""Streams as a server gets them: looked at, and remembered once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from twoshift.batch.allowance import Allowance
+from twoshift.batch.job_seats import LiveFleet
+from twoshift.batch.setting_values import Mark
+from twoshift.batch.settings import JobSettings
+from twoshift.batch.stores.known import without_password
+from twoshift.blobs.roots import BROKERS
+from twoshift.declare import declared
+from twoshift.errors import InvalidInput, TryLater
+from twoshift.ports import JobRecord, JobStore
+from twoshift.streams.known import outlet_for, source_for
+from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream
+from twoshift.types import JobKindName, JobState
+
+__all__ = ["StreamIntake", "stream_of"]
+
+_RETRY_S = 30.0
+_QUEUED = "the stream begins"
+_NOT_THEIRS = [name for name, each in declared(StreamJobSettings).items() if Mark.HERE in each.marks]
+
+
+def stream_of(record: JobRecord) -> tuple[StreamSettings, JobSettings]:
+    """What was asked for."""
+    settings, own = record.settings, declared(StreamSettings)
+    stream = msgspec.convert({name: value for name, value in settings.items() if name in own}, StreamSettings)
+    of_job = {name: value for name, value in settings.items() if name not in own}
+    return stream, msgspec.convert(of_job, JobSettings)
+
+
+class StreamIntake:
+    """Any thread may call it."""
+
+    def __init__(
+        self, fleet_of: Callable[[str], LiveFleet], allowance_of: Callable[[str], Allowance]
+    ) -> None:  # fmt: skip
+        self._fleet_of, self._allowance_of = fleet_of, allowance_of
+        self._adding = threading.Lock()  # one at a time is counted and added
+
+    def submit(self, store: JobStore, data: dict[str, Any], owner: str) -> JobRecord:
+        """A new stream, or the very same one that is not over; raises InvalidInput, NotFound, OverLimit."""
+        stream, job = self._settings(data)
+        allowed = self._allowance_of(owner)
+        allowed.check_output(job.output)
+        for field, place in (("source", stream.source), ("to", stream.to)):
+            _check_place(place, field, allowed)
+        source_for(stream, job, allowed.blobs_for).close()
+        if (outlet := outlet_for(stream)) is not None:
+            outlet.close()
+        settings = msgspec.to_builtins(stream) | msgspec.to_builtins(job)
+        with self._adding:
+            if (same := _same(store, settings, owner)) is not None:
+                return same
+            allowed.check_open(store.open_jobs(owner))
+            now_s, new_id = time.time(), f"stream-{uuid.uuid4().hex[:12]}"
+            record = JobRecord(
+                new_id, settings, JobState.QUEUED, now_s, now_s, _QUEUED, owner=owner, kind=JobKindName.STREAM
+            )  # fmt: skip
+            store.add(record)
+        store.note(new_id, f"{job.adapter or job.model} over {stream.source} to {job.output}")
+        return store.get(new_id)
+
+    def _settings(self, data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
+        for name in (*_NOT_THEIRS, "metrics_port"):
+            if data.get(name) is not None:
+                raise InvalidInput(name, data[name], "no value: a stream on a server runs on the server's own replicas")
+        if "source" not in data:
+            raise InvalidInput("source", None, "where the rows come from")
+        stream, job = make_stream(data)
+        fleet = self._fleet_of(job.model)
+        if why := fleet.why_away():
+            raise TryLater(why, _RETRY_S)
+        if fleet.adapter is not None:  # a name that clients have for both
+            job = msgspec.structs.replace(job, model=fleet.model, adapter=fleet.adapter)
+        if fleet.version is not None:  # it stays with this version, wherever an alias points later
+            job = msgspec.structs.replace(job, model=fleet.version)
+        job.check_model(fleet.is_llm)
+        return stream, job
+
+
+def _check_place(place: str | None, field: str, allowed: Allowance) -> None:
+    """Raises InvalidInput for a broker or database that is not the owner's, or whose URL has a secret."""
+    if place is None or not place.startswith(BROKERS):
+        return  # a folder or a bucket: what reads it checks each name
+    parts, shown = urlsplit(place), without_password(place)
+    if shown != place:
+        accepted = "a URL without a password: the server reads NATS_CREDS, KAFKA_CONFIG and PGPASSFILE"
+        raise InvalidInput(field, shown, accepted)
+    if parts.scheme.startswith("postgres") and parts.query:
+        raise InvalidInput(field, shown, "a URL without options on a server: postgresql://user@host:5432/db")
+    scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
+    allowed.check_place(f"{scheme}://{parts.netloc.rpartition('@')[2]}/{parts.path.strip('/')}", field)
+
+
+def _same(store: JobStore, settings: dict[str, Any], owner: str) -> JobRecord | None:
+    """The very same stream that is not over; raises InvalidInput where something else has its folder."""
+    output = settings["output"]
+    same = store.of_output(output)
+    if same is None:
+        return None
+    if same.owner != owner:
+        raise InvalidInput("output", output, "another output folder: something else writes to this one")
+    if same.kind is not JobKindName.STREAM or same.settings != settings:
+        raise InvalidInput("output", output, f"another output folder: {same.id} writes to this one")
+    return same
