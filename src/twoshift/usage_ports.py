@@ -15,7 +15,7 @@ class DeviceUsage:
 
     day: str | None = None  # of UTC: 2026-01-31
     tenant: str | None = None
-    lane: str | None = None  # live or batch
+    lane: str | None = None  # live, micro or batch
     model: str | None = None
     rows: int = 0
     tokens: int = 0

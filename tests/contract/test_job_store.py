@@ -16,7 +16,7 @@ from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.database import Database
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState
+from twoshift.types import JobKindName, JobState
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +135,25 @@ def test_a_folder_is_of_the_one_job_that_is_not_over(opened: Callable[[], SqlJob
     store.add(waits("b", "red"))
     assert [store.of_output(name) for name in ("out/b", "out/b/", "out/bb")] == [store.get("b"), store.get("b"), None]
     assert (store.open_jobs("red"), store.open_jobs("blue")) == (1, 0)
+
+
+def test_streams_are_apart_from_jobs_and_no_folder_is_of_both(opened: Callable[[], SqlJobs], url: str) -> None:
+    store, streams = opened(), SqlJobs(Database(url), kinds=(JobKindName.STREAM,))
+    store.add(job("a"))
+    streams.add(JobRecord("s", {"output": "/out"}, JobState.QUEUED, 1.0, 1.0, kind=JobKindName.STREAM))
+    try:
+        for each, own, other in ((store, "a", "s"), (streams, "s", "a")):
+            assert [found.id for found in each.list()] == [own]
+            assert [found.id for found in each.unfinished()] == [own]
+            assert [found.id for found in each.waiting(5)] == [own]
+            with pytest.raises(NotFound):
+                each.get(other)
+        found = store.of_output("/out/")
+        assert found is not None
+        assert (found.id, found.kind) == ("s", JobKindName.STREAM)
+        assert store.open_jobs("") == 2
+    finally:
+        streams.close()
 
 
 def test_the_progress_of_several_is_told_at_once(opened: Callable[[], SqlJobs]) -> None:

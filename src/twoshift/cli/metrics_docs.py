@@ -7,13 +7,11 @@ from typing import Any, NamedTuple, cast
 
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.front import host_gauges
-from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.llm.exposition import llm_families
 from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.tenant_metrics import tenant_metrics
 from twoshift.server_services import no_services, service_metrics
-from twoshift.streams.metrics import exposition
-from twoshift.streams.progress import StreamSnapshot
+from twoshift.streams.metrics import stream_metrics
 from twoshift.wiring.scalers import scaling_metrics
 
 __all__ = ["Metric", "metrics", "render_metrics"]
@@ -24,14 +22,16 @@ Written by `make docs` from the program; a test fails when it drifts.
 
 `GET /metrics` of a server returns these in Prometheus' text format. If the server has keys, the request needs a key
 with the scope `admin`. A histogram has the series `_bucket`, `_sum` and `_count`. The label `lane` is `online` for live
-requests and `batch` for jobs and batches; `beside` says whether the device was running batch rows, too.
+requests, `micro` for streams, and `batch` for jobs and batches; `beside` says whether the device was running batch rows, too.
 """
-_OF_STREAM = "`twoshift stream --metrics-port 9100` exports these at `/metrics` of that port."
+_OF_STREAM = (
+    "A server exports these of its streams; `twoshift stream --metrics-port 9100` exports them without the labels `stream` "
+    "and `model`, at `/metrics` of that port."
+)
 _OF_VLLM = (
     "A server with a language model also exports these names, for dashboards and scalers that were made for vLLM."
 )
 _HEAD = "| metric | type | labels | meaning |\n|---|---|---|---|"
-_NO_STREAM = StreamSnapshot(0.0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, None, 0.0)
 
 
 class Metric(NamedTuple):
@@ -51,7 +51,7 @@ def metrics() -> dict[str, list[Metric]]:
         "A server": [*_described(_collected(_more(), gauges))],
         "Language models": [each for each in llm if ":" not in each.name],
         "Language models, as vLLM names them": [each for each in llm if ":" in each.name],
-        "A stream": [*_described(exposition(_NO_STREAM, 0.0))],
+        "A stream": [*_described(_collected([lambda: stream_metrics({}, ("stream", "model"))], {}))],
     }
 
 
@@ -69,7 +69,7 @@ def _more() -> list[MoreMetrics]:
     """What `Server` adds, of a server without anything."""
     tables = PrecomputedTables(cast(Any, None), cast(Any, None))
     return [
-        scaling_metrics({}, {}, NoJobs("")),
+        scaling_metrics({}, {}, lambda _: []),
         tenant_metrics({}, list),
         service_metrics(no_services("")),
         tables.metrics,

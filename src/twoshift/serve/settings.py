@@ -323,7 +323,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        table_key("Folders and prefixes of s3://, gs:// or az:// that jobs may read and write.", names()),
+        table_key(
+            "Folders and prefixes of s3://, gs:// or az:// that jobs and streams may read and write; for streams also "
+            "nats://host:4222/SUBJECT, kafka:// and postgresql://.",
+            names(),
+        ),
     ] = ()
     allow_private_webhooks: Annotated[
         bool, table_key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)

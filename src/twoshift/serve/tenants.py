@@ -44,7 +44,9 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     job_roots: Annotated[
         tuple[str, ...] | None,
         key(
-            "Folders and prefixes in buckets that the tenant's jobs may use.", names(), shown="the server's `job_roots`"
+            "Folders, prefixes in buckets, and brokers that the tenant's jobs and streams may use.",
+            names(),
+            shown="the server's `job_roots`",
         ),
     ] = None
 

@@ -40,6 +40,7 @@ class SqlJobs:
     ) -> None:
         """Of these kinds; who writes to a folder, and how many an owner has open, is told of all."""
         self._database, self._clock = ClaimedDatabase(database, claim), clock
+        self._noun = "stream" if JobKindName.STREAM in kinds else "job"
         self._ours = jobs.c.kind.in_([str(kind) for kind in kinds])
 
     def add(self, job: JobRecord) -> bool:
@@ -60,7 +61,7 @@ class SqlJobs:
         """The job of that id; raises NotFound."""
         found = self._database.found(select(jobs).where(jobs.c.id == job_id, self._ours))
         if not found:
-            raise NotFound("job", job_id, "the id of an existing job")
+            raise NotFound(self._noun, job_id, f"the id of an existing {self._noun}")
         return _record(found[0])
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:

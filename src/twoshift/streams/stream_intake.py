@@ -60,7 +60,7 @@ class StreamIntake:
             outlet.close()
         settings = msgspec.to_builtins(stream) | msgspec.to_builtins(job)
         with self._adding:
-            if (same := _same(store, settings, owner)) is not None:
+            if (same := _same(store, stream, job, owner)) is not None:
                 return same
             allowed.check_open(store.open_jobs(owner))
             now_s, new_id = time.time(), f"stream-{uuid.uuid4().hex[:12]}"
@@ -103,14 +103,14 @@ def _check_place(place: str | None, field: str, allowed: Allowance) -> None:
     allowed.check_place(f"{scheme}://{parts.netloc.rpartition('@')[2]}/{parts.path.strip('/')}", field)
 
 
-def _same(store: JobStore, settings: dict[str, Any], owner: str) -> JobRecord | None:
+def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str) -> JobRecord | None:
     """The very same stream that is not over; raises InvalidInput where something else has its folder."""
-    output = settings["output"]
+    output = job.output
     same = store.of_output(output)
     if same is None:
         return None
     if same.owner != owner:
         raise InvalidInput("output", output, "another output folder: something else writes to this one")
-    if same.kind is not JobKindName.STREAM or same.settings != settings:
+    if same.kind is not JobKindName.STREAM or stream_of(same) != (stream, job):
         raise InvalidInput("output", output, f"another output folder: {same.id} writes to this one")
     return same

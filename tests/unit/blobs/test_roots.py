@@ -69,10 +69,23 @@ def test_no_spelling_leads_out_of_a_root(parts: list[str]) -> None:
         assert real == "/data/red" or real.startswith("/data/red/")
 
 
-@pytest.mark.parametrize("root", ["", "data", "s3://", "s3:///x", "http://x/y", "/data/../etc", "/data\n"])
+@pytest.mark.parametrize(
+    "root",
+    ["", "data", "s3://", "s3:///x", "http://x/y", "/data/../etc", "/data\n", "nats://", "nats://me@host:4222/docs"],
+)
 def test_a_root_that_is_none_is_refused(root: str) -> None:
     with pytest.raises(InvalidInput, match="job_roots"):
         check_root(root, "job_roots")
+
+
+def test_a_root_of_a_broker_holds_its_subjects_or_the_one_that_it_names() -> None:
+    roots = Roots(("nats://broker:4222/red", "kafka://a:9092,b:9092"))
+    for root in roots.own:
+        check_root(root, "job_roots")
+    assert roots.holds("nats://broker:4222/red")
+    assert roots.holds("kafka://a:9092,b:9092/docs")
+    for other in ("nats://broker:4222/reds", "nats://broker:4222/>", "nats://broker:42221/red", "kafka://a:9092/docs"):
+        assert not roots.holds(other)
 
 
 @pytest.fixture

@@ -23,9 +23,12 @@ def test_what_nobody_pays_for_is_anyones_and_counted_once() -> None:
         ("anyone", "m", "1"): Used(0.25, rows=1, tokens=10),
         ("red", "m", "2"): Used(1.0, rows=2, tokens=20, output_tokens=5, output_s=0.5),
     }
-    assert sorted(counted({"m": model}, lambda: jobs), key=lambda each: each.who) == [
+    streams = {("red", "m", "1"): Used(0.5, rows=4, tokens=40)}
+    background = {"batch": lambda: jobs, "micro": lambda: streams}
+    assert sorted(counted({"m": model}, background), key=lambda each: each.who) == [
         Counted("anyone", "batch", "m", 6, 60, 2.25, 2.25),
         Counted("anyone", "live", "m", 4, 34, 2.0, 0.0, 8, 1.25),
         Counted("anyone", "live", "m", 2, 20, 0.5, version="2"),
         Counted("red", "batch", "m", 2, 20, 1.0, 1.0, 5, 0.5, version="2"),
+        Counted("red", "micro", "m", 4, 40, 0.5, 0.5),
     ]
