@@ -22,11 +22,12 @@ Written by `make docs` from the program; a test fails when it drifts.
 
 `GET /metrics` of a server returns these in Prometheus' text format. If the server has keys, the request needs a key
 with the scope `admin`. A histogram has the series `_bucket`, `_sum` and `_count`. The label `lane` is `online` for live
-requests, `micro` for streams, and `batch` for jobs and batches; `beside` says whether the device was running batch rows, too.
+requests, `micro` for streams, and `batch` for jobs and batches; `beside` says whether the device was running batch
+rows, too.
 """
 _OF_STREAM = (
-    "A server exports these of its streams; `twoshift stream --metrics-port 9100` exports them without the labels `stream` "
-    "and `model`, at `/metrics` of that port."
+    "A server exports these of its streams. `twoshift stream --metrics-port 9100` exports them without the labels\n"
+    "`stream` and `model`, at `/metrics` of that port."
 )
 _OF_VLLM = (
     "A server with a language model also exports these names, for dashboards and scalers that were made for vLLM."

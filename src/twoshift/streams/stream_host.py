@@ -18,9 +18,10 @@ from twoshift.batch.job_seats import LiveFleet, Payer, Used
 from twoshift.errors import Elsewhere, InvalidInput, TwoshiftError
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord, JobStore
-from twoshift.streams.hosted_stream import HostedStream, StreamEnd
+from twoshift.streams.hosted_stream import HostedStream
 from twoshift.streams.progress import StreamSnapshot
 from twoshift.streams.stream_intake import StreamIntake, stream_of
+from twoshift.streams.stream_records import StreamRecords, Usd
 from twoshift.streams.stream_worker import StreamTask
 from twoshift.types import JobState
 
@@ -32,7 +33,6 @@ _TELL_EVERY_S = 1.0
 MOST_AT_ONCE = 32
 _CLOSE_S = 5.0
 _RETRY_S = 5.0
-Usd = Callable[[str, float], float | None]  # of a model's device seconds; None without a price
 
 
 class StreamHost:
@@ -50,7 +50,7 @@ class StreamHost:
         usd: Usd = lambda _model, _device_s: None,
     ) -> None:
         self._store, self._fleet_of, self._allowance_of = store, fleet_of, allowance_of
-        self._check_ours, self._usd = check_ours, usd
+        self._check_ours, self._records = check_ours, StreamRecords(store, usd)
         self._intake = StreamIntake(fleet_of, allowance_of)
         self._running: dict[str, HostedStream] = {}
         self._ended: dict[Payer, Used] = {}  # what streams that run no more have had
@@ -114,7 +114,7 @@ class StreamHost:
         """How those that run stand, with their objectives; by id and model."""
         with self._lock:
             return {
-                (each.id, each.model): (replace(each.last, usd=self._dollars(each)), each.task.settings.fresh)
+                (each.id, each.model): (replace(each.last, usd=self._records.usd(each)), each.task.settings.fresh)
                 for each in self._running.values()
                 if each.last is not None
             }
@@ -188,7 +188,8 @@ class StreamHost:
         self._settle()
         if now_s >= self._tell_s + _TELL_EVERY_S:
             self._tell_s = now_s
-            self._tell()
+            untold = {name: each for name, each in self._running.items() if not each.is_told or each.why_waits}
+            self._records.progressed(untold)
 
     def _reconcile(self, known: dict[str, JobRecord]) -> None:
         wanted = {
@@ -223,7 +224,7 @@ class StreamHost:
             fleet = self._fleet_of(job.model)
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, JobMove.BEGIN)
-            self._fail(record.id, str(error))
+            self._records.failed(record.id, str(error))
             return
         if record.state is JobState.RUNNING:
             self._store.note(record.id, "the server was restarted")
@@ -236,54 +237,12 @@ class StreamHost:
         """Tell the store of those that have ended, and forget them."""
         for each in list(self._running.values()):
             if each.end is not None:
-                self._tell_end(each.id, each.end)
+                self._records.ended(each.id, each.end)
             elif each.is_wanted or not each.is_idle:
                 continue
-            self._tell_of({each.id: each})
+            self._records.progressed({each.id: each})
             self._ended[each.payer] = self._ended.get(each.payer, Used()).plus(each.used())
             del self._running[each.id]
-
-    def _tell_end(self, stream_id: str, end: StreamEnd) -> None:
-        if end.error is not None:
-            self._fail(stream_id, str(end.error))
-        elif self._store.move(stream_id, JobMove.FINISH):
-            self._store.note(stream_id, "done")
-
-    def _fail(self, stream_id: str, why: str) -> None:
-        _log.warning("stream %s has failed: %s", stream_id, why)
-        if self._store.move(stream_id, JobMove.FAIL, why):
-            self._store.note(stream_id, f"failed: {why}")
-
-    def _tell(self) -> None:
-        self._tell_of({name: each for name, each in self._running.items() if not each.is_told or each.why_waits})
-
-    def _tell_of(self, streams: dict[str, HostedStream]) -> None:
-        told = {name: self._progress(each) for name, each in streams.items()}
-        self._store.progressed(told)
-        for each in streams.values():
-            each.is_told = True
-
-    def _progress(self, stream: HostedStream) -> dict[str, Any]:
-        used = stream.used()
-        now = dict[str, Any]() if stream.last is None else msgspec.to_builtins(stream.last)
-        catch_up = now.pop("catch_up", None)
-        left_s = catch_up and catch_up["seconds"]
-        return now | {
-            "objective_s": stream.task.settings.fresh,
-            "is_behind": catch_up is not None,
-            "catch_up_s": None if left_s is None or math.isinf(left_s) else left_s,  # None where it never will be
-            "problems": dict(now.get("problems", ())),
-            "device_s": used.device_s,
-            "riding_s": used.riding_s,
-            "usd": self._dollars(stream),
-            "held": stream.why_waits,
-        }
-
-    def _dollars(self, stream: HostedStream) -> float | None:
-        """For its device time, by the server's price, or by the one that was submitted with it."""
-        device_s, own = stream.used().device_s, stream.task.job.price_usd_per_hour
-        told = self._usd(stream.model, device_s)
-        return device_s * own / 3600 if told is None and own is not None else told
 
     def _let_all_go(self) -> None:
         """Another server has the streams: what they have committed is there, and that one goes on."""

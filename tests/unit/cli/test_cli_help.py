@@ -20,7 +20,7 @@ from twoshift.registry.store import Registry
 Run = Callable[[str], Any]
 COMMANDS = dict(commands())
 ROOT = Path(__file__).resolve().parents[3]
-NEED_SERVER = ("twoshift jobs ", "twoshift schedule ", "twoshift batch ", "twoshift rollouts ")
+NEED_SERVER = ("twoshift jobs ", "twoshift schedule ", "twoshift batch ", "twoshift rollouts ", "twoshift streams ")
 NOT_ALONE = {
     "twoshift sim replay",
     "twoshift load",
