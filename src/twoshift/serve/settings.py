@@ -323,11 +323,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        table_key(
-            "Folders and prefixes of s3://, gs:// or az:// that jobs and streams may read and write; for streams also "
-            "nats://host:4222/SUBJECT, kafka:// and postgresql://.",
-            names(),
-        ),
+        table_key("Folders, prefixes of s3://, gs:// or az://, and brokers that jobs and streams may use.", names()),
     ] = ()
     allow_private_webhooks: Annotated[
         bool, table_key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
