@@ -33,6 +33,16 @@ def _profiles() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="twoshift-profiles-")
 
 
+@functools.cache
+def _new_database() -> bytes:
+    """What the first server of a home makes. That it does is tested elsewhere; here it takes a fifth of each start."""
+    from twoshift.store.database import Database  # sqlalchemy: an extra
+
+    with tempfile.TemporaryDirectory() as folder:
+        Database(f"sqlite:///{folder}/fleet.db").close()
+        return Path(folder, "fleet.db").read_bytes()
+
+
 @dataclass(frozen=True, slots=True)
 class Got:
     """A reply."""
@@ -66,6 +76,8 @@ class Server:
         with contextlib.suppress(OSError):  # there already, or its disk is full
             home.mkdir(parents=True, exist_ok=True)
             (home / "profiles").symlink_to(_profiles().name)
+        with contextlib.suppress(OSError), (home / "fleet.db").open("xb") as file:
+            file.write(_new_database())
         command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
         if files is not None:
             command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]

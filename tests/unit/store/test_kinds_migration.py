@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift import store
 from twoshift.errors import InvalidInput
 from twoshift.policy.job_states import JobMove
 from twoshift.store.batches import SqlBatches
-from twoshift.store.database import Database
+from twoshift.store.database import Database, newest_revision
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
 from twoshift.store.usage import SqlUsage
@@ -96,3 +98,16 @@ def test_a_database_of_a_newer_release_is_refused_by_name_and_left_as_it_is(tmp_
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999_later",)]
     connection.close()
+
+
+def test_a_database_of_this_release_is_opened_without_alembic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    Database(url).close()
+    monkeypatch.setitem(sys.modules, "alembic", None)
+    Database(url).close()
+
+
+def test_the_newest_revision_is_the_one_that_alembic_leads_to() -> None:
+    from alembic.script import ScriptDirectory
+
+    assert newest_revision() == ScriptDirectory(str(Path(store.__file__).with_name("migrations"))).get_current_head()
