@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from waiting import until
+
 __all__ = ["MockKafka"]
 
 
@@ -21,6 +23,10 @@ class MockKafka:
 
     def url(self, topic: str) -> str:
         return f"kafka://{self._servers}/{topic}"
+
+    def make_topic(self, topic: str) -> None:
+        """An empty one; the first message that is put makes one, too."""
+        until(lambda: self._producer.list_topics(topic, timeout=120).topics[topic].error is None)
 
     def put(self, topic: str, payloads: list[bytes], partition: int = 0) -> None:
         for payload in payloads:

@@ -19,7 +19,6 @@ from waiting import until
 __all__ = ["RealPostgres", "Relay"]
 
 _names = itertools.count()
-_TRIES = 6
 
 
 class RealPostgres:
@@ -54,11 +53,15 @@ class RealPostgres:
         until(self._answers)
 
     def _begin(self, begin: Callable[[], None]) -> None:
-        """pgserver waits ten seconds for a start; on a busy machine it may take longer, and goes on."""
-        for _ in range(_TRIES - 1):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return begin()
-        return begin()
+        """pgserver waits ten seconds for a start; on a busy machine it takes longer, and an assertion says so."""
+
+        def has_begun() -> bool:
+            with contextlib.suppress(subprocess.TimeoutExpired, AssertionError):
+                begin()
+                return True
+            return False
+
+        until(has_begun)
 
     def _answers(self) -> bool:
         import psycopg

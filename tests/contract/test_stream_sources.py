@@ -44,6 +44,7 @@ class NatsPlace:
 
 class KafkaPlace:
     def __init__(self, cluster: MockKafka, topic: str) -> None:
+        cluster.make_topic(topic)  # a stream refuses one that is not there
         self.url, self._cluster, self._topic = cluster.url(topic), cluster, topic
 
     def put(self, payloads: list[bytes]) -> None:

@@ -225,11 +225,12 @@ def connected(address: str | None) -> tuple[Any, bool]:
 def _connect(ray: Any, address: str) -> None:
     """By a thread that stays: the system ends the processes of a local Ray with the thread that has started them."""
     connected = Future[None]()
+    own = {"include_dashboard": False} if address == "local" else {}  # it ends with us: nobody looks at it
 
     def stay() -> None:
         try:
             with _sigterm_as_it_is():
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except BaseException as error:
             connected.set_exception(error)
             return
