@@ -92,7 +92,9 @@ class FollowedAnswers:
             if pointer is None:
                 self._gone()
             elif self._open is None or pointer != self._open.pointer:
-                self._swap(open_answers(self._blobs_for(place), place, pointer, self.key))
+                found = open_answers(self._blobs_for(place), place, pointer, self.key)
+                self._swap(found)
+                found.table.preload()
         except (TwoshiftError, OSError, ValueError) as error:
             self._tell(f"the precomputed answers {self.location} cannot be used: {error}")
 

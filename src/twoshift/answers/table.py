@@ -38,6 +38,11 @@ class AnswerTable:
         """That it holds, whatever its size: at most 8 MiB."""
         return self._starts.nbytes
 
+    def preload(self) -> None:
+        """Have the files in the page cache, so that hits need not wait for the disk; the slots first."""
+        for file in (self._slots, self._rows):
+            file.preload()
+
     def find(self, key: bytes, may_wait: bool = True) -> Record | None:
         """A key's row; None where there is none. Raises Broken where it is damaged, NotCached where it would wait."""
         digest = digest_of(key)
