@@ -57,6 +57,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "nats": {"nats": "nats-py", "pyarrow": "pyarrow"},
     "onnx": {name: _ENCODER[name] for name in ("onnx", "onnxruntime")},
     "ray": {"pyarrow": "pyarrow", "ray": "ray[data,serve]"},
+    "redis": {"redis": "redis"},
     "s3": {"obstore": "obstore"},
     "sklearn": {"joblib": "joblib", "pandas": "pandas", "sklearn": "scikit-learn", "skops": "skops"},
     "spark": {"pandas": "pandas", "pyarrow": "pyarrow", "pyspark": "pyspark"},

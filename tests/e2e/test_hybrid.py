@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from programs import command
+from real_redis import RealRedis
 from servers import Got, Server, until
 from user_models import WORDS
 
@@ -123,6 +124,29 @@ def test_answers_that_are_deleted_are_computed_live(place: Path, server: Server)
     assert server.counted("precomputed_problems_total", model="words") > 0
     shutil.move(place / "moved", place / "answers")
     until(lambda: source(embed(server, ["x"], ["road"])) == "precomputed")
+
+
+def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, tmp_path: Path) -> None:
+    redis = RealRedis(tmp_path)
+    assert "--into-key" in program(place, "load", "monday", "--into", redis.place("docs"), expect=2).stderr
+    loaded = program(place, "load", "monday", "--into", redis.place("docs"), "--into-key", "id")
+    assert "3 keys of id" in loaded.stdout
+    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--key", "id", "--fronts", "2"]
+    made = Server(place / "home", *words, "--precomputed", redis.place("docs"), "--write-back")
+    try:
+        until(lambda: source(embed(made, ["x"], ["house"])) == "precomputed")
+        assert vectors(embed(made, ["x"], ["house"])) == vectors(embed(made, [DOCS["house"]]))
+        until(lambda: source(embed(made, ["a new text"], ["new"])) == "precomputed")
+        nightly(place, "docs", "again", "--answer-key", "id", "--answer-table", redis.place("docs"))
+        until(lambda: made.counted("precomputed_swaps_total", model="words") == 2)
+        redis.kill()
+        assert source(embed(made, [DOCS["house"]], ["house"])) == "live"
+        until(lambda: made.counted("precomputed_rows_total", model="words", found="unavailable") >= 1)
+        redis.start()
+        until(lambda: source(embed(made, ["x"], ["house"])) == "precomputed")
+    finally:
+        made.end()
+        redis.kill()
 
 
 def test_the_way_from_a_nightly_job_to_a_stream_needs_no_other_model(place: Path) -> None:

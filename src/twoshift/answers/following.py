@@ -25,7 +25,7 @@ from twoshift.config import home
 from twoshift.errors import Broken, TwoshiftError
 from twoshift.ports import Blobs
 
-__all__ = ["BuildTable", "FollowedAnswers", "OpenAnswers", "open_answers"]
+__all__ = ["BuildTable", "FollowedAnswers", "Follower", "OpenAnswers", "open_answers"]
 
 _logger = logging.getLogger("twoshift.answers")
 _EVERY_S = 2.0
@@ -52,18 +52,11 @@ class FollowedCounts:
     problems: int = 0  # looks that found something that cannot be served
 
 
-class FollowedAnswers:
-    """Looks for a new generation now and then."""
+class Follower:
+    """Looks now and then whether there is something new, in a thread of its own."""
 
-    def __init__(
-        self, location: str, key: str, blobs_for: BlobsFor, build: BuildTable | None, every_s: float = _EVERY_S
-    ) -> None:
-        """`build` makes the table of an output folder that has none; None: somebody else does."""
-        self.location, self.key = location.rstrip("/"), key
-        self._blobs_for, self._build, self._every_s = blobs_for, build, every_s
-        self._open: OpenAnswers | None = None
-        self._built_from: tuple[str, ...] = ()  # the output as it was when its table was last built
-        self._next_build_s = 0.0  # on the monotonic clock
+    def __init__(self, location: str, key: str, every_s: float = _EVERY_S) -> None:
+        self.location, self.key, self._every_s = location.rstrip("/"), key, every_s
         self.why_none = f"the precomputed answers {location} are being opened"
         self.counts = FollowedCounts()
         self._closed = threading.Event()
@@ -78,6 +71,54 @@ class FollowedAnswers:
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
+
+    def look(self) -> None:
+        """Whatever there is now."""
+        raise NotImplementedError
+
+    def _opened(self, made: Generation) -> None:
+        """Another one answers from now on."""
+        self.why_none = ""
+        self.counts.swaps += 1
+        more = f"; {made.superseded:,} rows were superseded by a later one with the same key" if made.superseded else ""
+        _logger.info(
+            "the precomputed answers %s are at generation %s: %d keys of %s%s",
+            self.location, made.name, made.rows, made.key, more,
+        )  # fmt: skip
+
+    def _tell(self, why: str) -> None:
+        """Once, and not every two seconds."""
+        self.counts.problems += 1
+        if why != self.why_none:
+            _logger.warning("%s", why)
+        self.why_none = why
+
+    def _tell_gone(self) -> None:
+        what = "are gone: nothing of them is served any more" if self.counts.swaps else "are not there yet"
+        self._tell(f"the precomputed answers {self.location} {what}")
+
+    def _follow(self) -> None:
+        self.look()
+        while not self._closed.wait(self._every_s):
+            self.look()
+
+
+class FollowedAnswers(Follower):
+    """A table of files: a new generation is opened beside the old one."""
+
+    def __init__(
+        self, location: str, key: str, blobs_for: BlobsFor, build: BuildTable | None, every_s: float = _EVERY_S
+    ) -> None:
+        """`build` makes the table of an output folder that has none; None: somebody else does."""
+        super().__init__(location, key, every_s)
+        self._blobs_for, self._build = blobs_for, build
+        self._open: OpenAnswers | None = None
+        self._built_from: tuple[str, ...] = ()  # the output as it was when its table was last built
+        self._next_build_s = 0.0  # on the monotonic clock
+
+    def close(self) -> None:
+        """No more."""
+        super().close()
         self._open = None
 
     def now(self) -> OpenAnswers | None:
@@ -125,31 +166,12 @@ class FollowedAnswers:
         return (f"{plan.identity} {plan.written}", *names) if names else ()
 
     def _swap(self, found: OpenAnswers) -> None:
-        self._open, self.why_none = found, ""
-        self.counts.swaps += 1
-        made = found.generation
-        more = f"; {made.superseded:,} rows were superseded by a later one with the same key" if made.superseded else ""
-        _logger.info(
-            "the precomputed answers %s are at generation %s: %d keys of %s%s",
-            self.location, made.name, made.rows, made.key, more,
-        )  # fmt: skip
+        self._open = found
+        self._opened(found.generation)
 
     def _gone(self) -> None:
         self._open, self._built_from = None, ()
-        what = "are gone: nothing of them is served any more" if self.counts.swaps else "are not there yet"
-        self._tell(f"the precomputed answers {self.location} {what}")
-
-    def _tell(self, why: str) -> None:
-        """Once, and not every two seconds."""
-        self.counts.problems += 1
-        if why != self.why_none:
-            _logger.warning("%s", why)
-        self.why_none = why
-
-    def _follow(self) -> None:
-        self.look()
-        while not self._closed.wait(self._every_s):
-            self.look()
+        self._tell_gone()
 
 
 def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str) -> OpenAnswers:

@@ -27,6 +27,7 @@ from twoshift.pointers import add_pointer, current_pointer, delete_replaced, poi
 from twoshift.ports import Blobs
 
 __all__ = [
+    "FolderTables",
     "Generation",
     "Pointer",
     "build_generation",
@@ -114,6 +115,23 @@ def switch(blobs: Blobs, place: str, name: str) -> None:
         if add_pointer(blobs, place, lambda number: Pointer(name, number)):
             break
     delete_replaced(blobs, place, Pointer)
+
+
+class FolderTables:
+    """A folder or a prefix of a bucket."""
+
+    def __init__(self, blobs: Blobs, place: str) -> None:
+        self._blobs, self._place = blobs, place
+
+    def is_switched(self, name: str) -> bool:
+        """Whether a generation is or was the current one."""
+        return is_switched(self._blobs, self._place, name)
+
+    def commit(self, asked: Generation, fill: Callable[[TableWriter], None]) -> Generation:
+        """Build and switch, each once. Raises TryLater for a full disk."""
+        made = build_generation(self._blobs, self._place, asked, fill)
+        switch(self._blobs, self._place, made.name)
+        return made
 
 
 def build_generation(blobs: Blobs, place: str, asked: Generation, fill: Callable[[TableWriter], None]) -> Generation:

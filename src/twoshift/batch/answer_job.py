@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import msgspec
 
 from twoshift.answers.encoding import encoded_rows, key_kind, layouts_of
-from twoshift.answers.generations import Generation, build_generation, is_switched, switch, table_place
+from twoshift.answers.generations import FolderTables, Generation, table_place
+from twoshift.answers.redis_place import is_redis, redis_place
+from twoshift.answers.redis_writing import RedisTables, RedisWriter
 from twoshift.answers.writing import TableWriter
 from twoshift.batch.answer_settings import check_servable
 from twoshift.batch.finish import read_runs
@@ -43,8 +45,11 @@ class JobAnswers:
 
     def __init__(self, plan: Plan, key: str, place: str, blobs_for: Callable[[str], Blobs], field: str = "key") -> None:
         """Raises InvalidInput where they cannot be served by that column; the field is what the user has named."""
-        self._plan, self._key, self._place = plan, key, place
-        self._output, self._blobs = blobs_for(plan.settings.output), blobs_for(place)
+        self._plan, self._key = plan, key
+        self._output = blobs_for(plan.settings.output)
+        self._tables = (
+            RedisTables(redis_place(place, field)) if is_redis(place) else FolderTables(blobs_for(place), place)
+        )
         check_servable(plan.settings, field, key)
         schema = plan.schema
         if key not in schema.names or key == ERROR:
@@ -56,7 +61,7 @@ class JobAnswers:
     @property
     def is_done(self) -> bool:
         """Whether its generation is or was the current one."""
-        return is_switched(self._blobs, self._place, self._name(self._parts()))
+        return self._tables.is_switched(self._name(self._parts()))
 
     def commit(self, tell: Callable[[str], None], verify: bool = False) -> Generation:
         """Build and switch, each once; whoever was killed on the way is repeated by the next run.
@@ -64,16 +69,13 @@ class JobAnswers:
         `verify`: the parts are read from end to end before; raises Broken where one is damaged.
         """
         parts = self._parts()
-        made = build_generation(
-            self._blobs,
-            self._place,
-            self._asked(self._name(parts)),
-            lambda writer: self._fill(writer, parts, tell, verify),
+        return self._tables.commit(
+            self._asked(self._name(parts)), lambda writer: self._fill(writer, parts, tell, verify)
         )
-        switch(self._blobs, self._place, made.name)
-        return made
 
-    def _fill(self, writer: TableWriter, parts: Sequence[_Part], tell: Callable[[str], None], verify: bool) -> None:
+    def _fill(
+        self, writer: TableWriter | RedisWriter, parts: Sequence[_Part], tell: Callable[[str], None], verify: bool
+    ) -> None:
         folder, rows = self._plan.settings.output, 0
         sink, schema = SINKS[self._plan.settings.output_format], self._plan.schema
         for number, part in enumerate(parts):

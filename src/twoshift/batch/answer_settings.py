@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from twoshift.answers.redis_place import is_redis, redis_package, redis_place
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 from twoshift.types import JobKindName
@@ -22,7 +23,8 @@ AnswerKey = Annotated[
 AnswerPlace = Annotated[
     str | None,
     setting(
-        "With --answer-key: where the table lies; jobs that share a place replace each other's answers.",
+        "With --answer-key: where the table lies, or redis://host:6379/0#NAME; jobs that share a place replace "
+        "each other's answers.",
         text("PLACE"),
         shown="in the output folder",
     ),
@@ -38,6 +40,9 @@ def check_answers(settings: Any) -> None:
         return
     if key not in settings.keep:
         raise InvalidInput("answer_key", key, f"a kept column: --keep {key} as well")
+    if place is not None and is_redis(place):
+        redis_place(place, "answer_table")
+        redis_package(place, "answer_table")
     check_servable(settings, "answer_key", key)
 
 

@@ -11,7 +11,7 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import show
 from twoshift.cli.params import JsonFlag, text
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.progress import now_and_then, progress_bar
 
 if TYPE_CHECKING:
     from twoshift.batch.loading import LoadReport
@@ -29,7 +29,7 @@ def load_command(
         str,
         text(
             "Database or vector store: postgresql://user@host/db, FILE.duckdb, FILE.sqlite, FOLDER.lance, "
-            "qdrant://host:6333.",
+            "qdrant://host:6333; or redis://host:6379/0#NAME, for `serve --precomputed`.",
             metavar="URL",
         ),
     ],
@@ -51,8 +51,11 @@ def load_command(
     """Load the results of a job into a database or a vector store.
 
     Each part is loaded exactly once: run the same command again to load what is missing. Exit code 3: the job is not
-    done, and the parts that it has are loaded.
+    done, and the parts that it has are loaded. Redis gets the whole output of a finished job at one moment.
     """
+    if into.startswith(("redis://", "rediss://")):
+        _load_answers(output, into, into_key, as_json)
+        return 0
     from twoshift.wiring.job_workers import load_job
 
     wanted = {"into": into, "into_table": into_table, "into_key": into_key, "partition_by": partition_by}
@@ -60,6 +63,21 @@ def load_command(
         report, shards = load_job(output, wanted, progress)
     show(as_json, _data(output, report, shards), *_lines(report, shards))
     return 0 if report.shards == shards else _NOT_DONE
+
+
+def _load_answers(output: str, place: str, key: str | None, as_json: bool) -> None:
+    """What servers look up by key: all of it at one moment, in place of what was there."""
+    from twoshift.answers.redis_place import redis_package, redis_place
+    from twoshift.errors import InvalidInput
+    from twoshift.wiring.answer_tables import build_table
+
+    redis_package(redis_place(place, "into").url, "into")
+    if key is None:
+        raise InvalidInput("into_key", None, "--into-key with the kept column whose values are the keys of the answers")
+    made = build_table(output, key, place, now_and_then())
+    left_out = "".join(f"; {count:,} rows {why}" for why, count in made.left_out.items())
+    data = {"output": output, "into": place, "key": key, "keys": made.rows, "left_out": made.left_out}
+    show(as_json, data, f"{made.rows:,} keys of {key} are in {place}{left_out}.")
 
 
 def _data(output: str, report: LoadReport, shards: int) -> dict[str, object]:

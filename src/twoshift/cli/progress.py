@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from twoshift.cli.output import draws_progress, note
 
-__all__ = ["Ongoing", "progress_bar"]
+__all__ = ["Ongoing", "now_and_then", "progress_bar"]
 
 _QUIET_S = 5.0  # work shorter than this prints nothing where there is no terminal
 _LINE_EVERY_S = 10.0
@@ -41,6 +41,19 @@ class Ongoing:
         while not self._ended.wait(self._every_s):
             if self._what:
                 self._tell(f"{self._what}: {time.monotonic() - self._since_s:.0f} s")
+
+
+def now_and_then(tell: Callable[[str], None] = note) -> Callable[[str], None]:
+    """Tells of work how far it is, and not each time that it is told."""
+    due_s = time.monotonic() + _QUIET_S
+
+    def line(what: str) -> None:
+        nonlocal due_s
+        if time.monotonic() >= due_s:
+            tell(what)
+            due_s = time.monotonic() + _LINE_EVERY_S
+
+    return line
 
 
 @contextlib.contextmanager

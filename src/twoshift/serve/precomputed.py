@@ -22,7 +22,7 @@ from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
 from twoshift.serve.write_back import WriteBack, kept_version
 
-__all__ = ["AnswerStore", "Precomputed", "Stored", "other_version"]
+__all__ = ["AnswerStore", "Looked", "Precomputed", "Stored", "Unavailable", "other_version"]
 
 _LOOK_S = 2.0  # until the store is looked at again
 _ROW = re.compile(r"(?P<before>row |input\[)(?P<place>\d+)")
@@ -40,7 +40,7 @@ class AnswerStore(Protocol):
         """Why there is nothing."""
         ...
 
-    async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Stored | Broken | None]:
+    async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Looked]:
         """The newest row of each key that this model has made, or of any other; Broken where it cannot be read."""
         ...
 
@@ -50,6 +50,15 @@ class Stored(NamedTuple):
 
     record: Record
     made_by: Generation
+
+
+class Unavailable(NamedTuple):
+    """The store does not answer."""
+
+    why: str
+
+
+Looked = Stored | Broken | Unavailable | None
 
 
 class Precomputed:
@@ -95,6 +104,8 @@ class Precomputed:
             looked = await self._write_back.filled(looked, asked, rows, info, now_unix_s)
         for each in looked:
             model.metrics.looked(each.found)
+        if rows is None:
+            _require_available(looked)
         return looked
 
     async def answer(self, live: LiveSide, model: Deployment, asked: Asked) -> Answer:
@@ -144,6 +155,7 @@ class Precomputed:
             return
         if self._store.generation() is None:
             raise TryLater(self._store.why_none, _LOOK_S)
+        _require_available(looked)
         place, field = left[0], keys.field.format(left[0])
         if looked[place].found is Found.UNKEYED:
             raise InvalidInput(field, None, f"a key of {self.rules.key}: this server computes nothing live")
@@ -157,13 +169,13 @@ class Precomputed:
         kind = KeyKind.INTEGER if generation is None and isinstance(value, int) else KeyKind.TEXT
         return key_bytes(kind if generation is None else generation.kind, value, keys.field.format(place))
 
-    def _judged(
-        self, key: bytes | None, stored: Stored | Broken | None, info: RuntimeInfo, now_unix_s: float
-    ) -> LookedUp:
+    def _judged(self, key: bytes | None, stored: Looked, info: RuntimeInfo, now_unix_s: float) -> LookedUp:
         if key is None:
             return LookedUp(Found.UNKEYED, why="it was not asked by key")
         if stored is None:
             return LookedUp(Found.MISS, why="this key has none")
+        if isinstance(stored, Unavailable):
+            return LookedUp(Found.UNAVAILABLE, why=stored.why)
         if isinstance(stored, Broken):
             return LookedUp(Found.DAMAGED, why=str(stored))
         if why := other_version(stored.made_by, info):
@@ -176,6 +188,13 @@ class Precomputed:
         except Broken as error:
             return LookedUp(Found.DAMAGED, why=str(error))
         return LookedUp(Found.HIT, RowResult(columns, 0, 0.0, 0), age_s)
+
+
+def _require_available(looked: Sequence[LookedUp]) -> None:
+    """Raises TryLater: no key is known to be missing while the store does not answer."""
+    why = next((each.why for each in looked if each.found is Found.UNAVAILABLE), None)
+    if why is not None:
+        raise TryLater(why, _LOOK_S)
 
 
 def other_version(made: Generation, info: RuntimeInfo) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from twoshift.answers.redis_place import is_redis, redis_package, redis_place
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 from twoshift.units import parse_duration
@@ -30,8 +31,9 @@ _SETTINGS = {
 PrecomputedPlace = Annotated[
     str | None,
     setting(
-        "Answer by key from a job's output folder, or from the place that jobs write with --answer-table.",
-        text("FOLDER"),
+        "Answer by key from a job's output folder, or from the place that jobs write with --answer-table, which may be "
+        "Redis: redis://host:6379/0#NAME.",
+        text("PLACE"),
         more="A new run is used as soon as it is there. See [precomputed answers](hybrid.md).",
     ),
 ]
@@ -74,6 +76,12 @@ def check_precomputed(settings: Any) -> None:
         return
     if settings.key is None:
         raise InvalidInput("key", None, "--key with the column whose values are the keys of the answers")
+    if is_redis(settings.precomputed):
+        redis_place(settings.precomputed, "precomputed")
+        redis_package(settings.precomputed)
+        if settings.write_back_size != WRITE_BACK_BYTES:
+            accepted = "no value: Redis bounds its memory by its own maxmemory"
+            raise InvalidInput("write_back_size", settings.write_back_size, accepted)
     if settings.write_back and settings.on_miss != "live":
         raise InvalidInput("write_back", True, "--on-miss live: nothing is computed with --on-miss error")
     if not settings.write_back and settings.write_back_size != WRITE_BACK_BYTES:

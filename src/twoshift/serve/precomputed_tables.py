@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from twoshift.answers.following import BlobsFor, BuildTable, FollowedAnswers, OpenAnswers
 from twoshift.answers.generations import Generation
 from twoshift.answers.kept_rows import KeptRow, version_id
 from twoshift.answers.reading import NotCached
+from twoshift.answers.redis_following import FollowedRedis
+from twoshift.answers.redis_place import is_redis
 from twoshift.config import home
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Rules
 from twoshift.serve.precomputed import Precomputed, Stored, other_version
 from twoshift.serve.precomputed_settings import max_age_s
+from twoshift.serve.redis_answers import RedisCalls, RedisKept, RedisStore
 from twoshift.serve.settings import ModelSettings
 from twoshift.serve.write_back import WriteBack
 from twoshift.serve.written_logs import WrittenLogs
 
 __all__ = ["PrecomputedTables", "TableStore"]
+
+Close = Callable[[], None]
 
 
 class TableStore:
@@ -65,13 +70,26 @@ def _one(table: OpenAnswers, key: bytes, may_wait: bool) -> Stored | Broken | No
     return None if record is None else Stored(record, table.generation)
 
 
+class _Followed(NamedTuple):
+    settings: ModelSettings
+    followed: FollowedAnswers | FollowedRedis
+    answers: Precomputed
+    close_calls: Close
+
+    def close(self) -> None:
+        """What was to be kept is."""
+        self.answers.close()
+        self.close_calls()
+        self.followed.close()
+
+
 class PrecomputedTables:
     """Each is followed from when its deployment first names it until it is named no more."""
 
     def __init__(self, blobs_for: BlobsFor, build: BuildTable | None = None) -> None:
         """`build` makes the table of an output folder that has none; None: another process does."""
         self._blobs_for, self._build = blobs_for, build
-        self._tables: dict[str, tuple[ModelSettings, FollowedAnswers, Precomputed]] = {}
+        self._tables: dict[str, _Followed] = {}
         self._lock = threading.Lock()  # guards changes of it
 
     def follow(self, deployment: str, settings: ModelSettings | None) -> bool:
@@ -79,7 +97,7 @@ class PrecomputedTables:
         wanted = settings is not None and settings.precomputed is not None
         with self._lock:
             before = self._tables.get(deployment)
-            if before is not None and wanted and _same(before[0], settings):
+            if before is not None and wanted and _same(before.settings, settings):
                 return True
             if not wanted:
                 self._tables.pop(deployment, None)
@@ -87,30 +105,42 @@ class PrecomputedTables:
                 assert settings is not None  # noqa: S101 - it is wanted
                 assert settings.precomputed is not None  # noqa: S101 - the same
                 assert settings.key is not None  # noqa: S101 - the settings are checked
-                followed = FollowedAnswers(settings.precomputed, settings.key, self._blobs_for, self._build)
                 rules = Rules(settings.key, max_age_s(settings), settings.on_miss == "live")
-                write_back = WriteBack(rules, _written_logs(settings, rules, followed)) if settings.write_back else None
-                made = Precomputed(rules, TableStore(followed), write_back=write_back)
-                self._tables[deployment] = settings, followed, made
-                followed.start()
+                made = (
+                    self._in_redis(settings, rules)
+                    if is_redis(settings.precomputed)
+                    else self._on_disk(settings, rules)
+                )
+                self._tables[deployment] = _Followed(settings, *made)
+                made[0].start()
         if before is not None:
-            before[1].close()
-            before[2].close()
+            before.close()
         return wanted
 
     def of(self, deployment: str) -> Precomputed | None:
         """None where it has none."""
         found = self._tables.get(deployment)
-        return None if found is None else found[2]
+        return None if found is None else found.answers
 
     def close(self) -> None:
         """No more look-ups."""
         for name in [*self._tables]:
             self.follow(name, None)
 
+    def _on_disk(self, settings: ModelSettings, rules: Rules) -> tuple[FollowedAnswers, Precomputed, Close]:
+        followed = FollowedAnswers(settings.precomputed or "", rules.key, self._blobs_for, self._build)
+        kept = WriteBack(rules, _written_logs(settings, rules, followed)) if settings.write_back else None
+        return followed, Precomputed(rules, TableStore(followed), write_back=kept), lambda: None
+
+    def _in_redis(self, settings: ModelSettings, rules: Rules) -> tuple[FollowedRedis, Precomputed, Close]:
+        followed = FollowedRedis(settings.precomputed or "", rules.key)
+        calls = RedisCalls(followed)
+        kept = WriteBack(rules, RedisKept(followed, calls, rules)) if settings.write_back else None
+        return followed, Precomputed(rules, RedisStore(followed, calls), write_back=kept), calls.close
+
     def metrics(self) -> Iterator[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]:
         """As `MoreMetrics` has it."""
-        seen = [(name, followed, followed.now()) for name, (_, followed, _) in self._tables.items()]
+        seen = [(name, each.followed, each.followed.now()) for name, each in self._tables.items()]
         label = ("model",)
         keys = [(name, 0 if now is None else now.generation.rows) for name, _, now in seen]
         yield "gauge", "precomputed_keys", "Keys with a precomputed answer.", label, keys

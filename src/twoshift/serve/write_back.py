@@ -17,7 +17,7 @@ from twoshift.engine import RowResult
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Found, LookedUp, Rules
 
-__all__ = ["Counted", "KeptRows", "OneRow", "WriteBack", "kept_version"]
+__all__ = ["Counted", "KeptRows", "OneRow", "WriteBack", "count_outcome", "kept_version"]
 
 Counted = dict[str, int]  # rows by outcome
 OneRow = Mapping[str, NDArray[np.generic]]  # each array has one row
@@ -94,3 +94,8 @@ def kept_version(info: RuntimeInfo) -> str:
     """The same for models whose answers to the same row are the same."""
     prompt = info.prompts.get(info.default_prompt_name or "", "")
     return version_id(info.checksum, info.precision, info.texts.too_long, info.outputs, prompt)
+
+
+def count_outcome(counted: Counted, outcome: str) -> None:
+    """Of a row; each outcome is counted by one thread."""
+    counted[outcome] = counted.get(outcome, 0) + 1

@@ -14,7 +14,7 @@ from twoshift.answers.reading import NotCached
 from twoshift.answers.written_log import WrittenLog, frame_of
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
-from twoshift.serve.write_back import Counted, OneRow, kept_version
+from twoshift.serve.write_back import Counted, OneRow, count_outcome, kept_version
 
 __all__ = ["WrittenLogs"]
 
@@ -69,7 +69,7 @@ class WrittenLogs:
             packed = pack_kept(key, made_unix_s, row)
             frame = None if packed is None else frame_of(packed)
             if frame is None:
-                _count(counted, "unsupported")
+                count_outcome(counted, "unsupported")
                 continue
             with self._lock:
                 is_full = self._waiting_bytes + len(frame) > _MOST_WAITING_BYTES
@@ -77,7 +77,7 @@ class WrittenLogs:
                     self._waiting.append(_Waiting(version, frame, counted))
                     self._waiting_bytes += len(frame)
             if is_full:
-                _count(counted, "dropped")
+                count_outcome(counted, "dropped")
         self._wake.set()
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class WrittenLogs:
                 self._problem = ""
             except (OSError, Broken) as error:
                 for each in rows:
-                    _count(each.counted, "failed")
+                    count_outcome(each.counted, "failed")
                 self._tell(f"answers computed live cannot be written back to {self._folder}: {error}; check the disk")
 
     def _serve(self, version: str, info: RuntimeInfo, rows: Sequence[_Waiting], is_swapped: bool) -> None:
@@ -128,7 +128,7 @@ class WrittenLogs:
         if rows:
             log.append([each.frame for each in rows])
             for each in rows:
-                _count(each.counted, "kept")
+                count_outcome(each.counted, "kept")
             log.follow()
 
     def _tell(self, why: str) -> None:
@@ -143,7 +143,3 @@ def _found(log: WrittenLog, key: KeptKey, may_wait: bool) -> KeptRow | None:
         return log.find(key, may_wait)
     except Broken:  # it is computed again
         return None
-
-
-def _count(counted: Counted, outcome: str) -> None:
-    counted[outcome] = counted.get(outcome, 0) + 1

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twoshift.answers.generations import Generation
 from twoshift.errors import InvalidInput
 from twoshift.wiring.blob_stores import blobs_for
 
 __all__ = ["build_table"]
 
 
-def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) -> None:
+def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) -> Generation:
     """Raises InvalidInput where the output is no job's or has no such column, TryLater, Broken."""
     try:
         from twoshift.batch.answer_job import build_answers  # pyarrow: an extra
     except ModuleNotFoundError as error:
         accepted = "a table that was built with the job (--answer-key), or the package pyarrow: pip install pyarrow"
         raise InvalidInput("precomputed", output, accepted) from error
-    build_answers(output, key, place, blobs_for, tell)
+    return build_answers(output, key, place, blobs_for, tell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from twoshift.answers.redis_place import is_redis
 from twoshift.batch.stores.store import Store
 from twoshift.errors import InvalidInput
 
@@ -34,6 +35,9 @@ def is_folder(place: str) -> bool:
 
 def open_store(place: str) -> Store:
     """Raises InvalidInput where it is none, NotInstalled where its package is missing."""
+    if is_redis(place):
+        accepted = "--answer-key COLUMN --answer-table redis://..., or `twoshift load` once the job has ended"
+        raise InvalidInput("into", without_password(place), accepted)
     if not is_store(place):
         raise InvalidInput("into", without_password(place), ACCEPTED)
     if place.startswith(_POSTGRES):
