@@ -137,6 +137,19 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
     folder.end()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's chromium, driven by Playwright; of a module, because its event loop would be in the way of others."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    from debian import debian_program
+
+    chromium = debian_program("chromium", "chromium")
+    with playwright.sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield made
+        made.close()
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[RealPostgres]:
     """A real one, of this process: each test has databases of its own in it."""

@@ -10,7 +10,7 @@ from twoshift.report.style import CHART_CSS, PAGE_CSS, PALETTE_CSS
 from twoshift.report.svg import element, escape
 from twoshift.report.values import Block, Card, Figure, Section
 
-__all__ = ["figure_block", "figures_row", "page", "svg_file", "table", "text"]
+__all__ = ["block_markup", "figure_block", "figures_row", "page", "svg_file", "table", "text"]
 
 Cell = str | int | float | None
 
@@ -105,10 +105,11 @@ def page(title: str, subtitle: str, sections: Sequence[Section], footer: str = "
 def _section(section: Section) -> str:
     heading = f"<h2>{escape(section.title)}</h2>" if section.title else ""
     intro = f'<p class="intro">{escape(section.intro)}</p>' if section.intro else ""
-    return f"<section>{heading}{intro}{''.join(map(_block, section.blocks))}</section>"
+    return f"<section>{heading}{intro}{''.join(map(block_markup, section.blocks))}</section>"
 
 
-def _block(block: Figure | Block | tuple[Figure, ...]) -> str:
+def block_markup(block: Figure | Block | tuple[Figure, ...]) -> str:
+    """What a section is made of."""
     if isinstance(block, Block):
         return block.html
     if isinstance(block, Figure):

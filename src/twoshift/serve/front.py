@@ -31,6 +31,7 @@ from twoshift.serve.http.oip import add_oip, add_oip_health, told_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_health, add_operations
 from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.planning import add_planning
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.scoring import add_scoring
@@ -188,6 +189,7 @@ def add_faces(
     add_message_batches(app, service, services.batches)
     add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
+    add_planning(app, service.models)
     gauges = host_gauges(server, service)
     shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
     add_operations(app, service.unready, shown, service.warnings, service.refresh)

@@ -19,6 +19,7 @@ from twoshift.serve.settings import ServeSettings
 from twoshift.ui.feed import Feed
 from twoshift.ui.guards import Guards, secured, wants_page
 from twoshift.ui.now import columns_of, event_of, shown_of
+from twoshift.ui.planner import PlannerPages
 from twoshift.ui.rendering import ASSETS, render
 from twoshift.ui.sampler import DayStore, Sampler, Watched
 from twoshift.ui.sessions import Sessions
@@ -43,6 +44,7 @@ class Console:
         self._feed = Feed()
         self.sampler = Sampler(deployments, self._tell, store)
         self._task: asyncio.Task[None] | None = None
+        self._planner = PlannerPages(deployments)
         self._add_paths()
 
     def start(self) -> None:
@@ -68,6 +70,8 @@ class Console:
         self._add("GET", "/console/assets/{name}", self._asset)
         self._add("GET", "/console/events", self._shown(self._events))
         self._add("GET", "/console/history/{name}", self._shown(self._history))
+        for path, page in self._planner.pages.items():
+            self._add("GET", path, self._shown(page))
 
     def _add(self, method: str, path: str, face: Face) -> None:
         guards, is_first = self._guards, path == "/"

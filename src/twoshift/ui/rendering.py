@@ -20,7 +20,7 @@ __all__ = ["ASSETS", "compile_pages", "render"]
 
 _FOLDER = Path(__file__).parent
 _NOTHING = "—"
-_PAGES = [("/", "Now")]
+_PAGES = [("/", "Now"), ("/console/plan", "Plan")]
 
 
 def seconds(value: float | None) -> str:
@@ -62,12 +62,12 @@ def chart(figure: Figure) -> Markup:
 def _assets() -> dict[str, tuple[bytes, bytes]]:
     """By name: the content type, and the bytes."""
     css = "".join((PALETTE_CSS, CHART_CSS, *((_FOLDER / "assets" / each).read_text() for each in _SHEETS)))
-    scripts = {name: (_FOLDER / "assets" / name).read_bytes() for name in ("uplot.js", "console.js")}
+    scripts = {name: (_FOLDER / "assets" / name).read_bytes() for name in ("uplot.js", "console.js", "plan.js")}
     made = {name: (b"text/javascript; charset=utf-8", body) for name, body in scripts.items()}
     return {**made, "console.css": (b"text/css; charset=utf-8", css.encode())}
 
 
-_SHEETS = ("uplot.css", "console.css")
+_SHEETS = ("uplot.css", "console.css", "plan.css")
 ASSETS = _assets()
 
 

@@ -27,6 +27,7 @@ NOT_ALONE = {
     "twoshift search",
     "twoshift verify",
     "twoshift deploy",
+    "twoshift plan ui",
     "twoshift serve",
     "twoshift stream",
     "twoshift usage",
@@ -43,8 +44,8 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
     assert "Example:" in ran.out
     assert name in ran.out
     flags = {flag for param in COMMANDS[name].params for flag in param.opts}
-    # One has no result, and the other's is JSON already
-    assert "--json" in flags or name in ("twoshift serve", "twoshift batch results")
+    # Two have no result, and the other's is JSON already
+    assert "--json" in flags or name in ("twoshift serve", "twoshift plan ui", "twoshift batch results")
     assert all(param.help for param in COMMANDS[name].params if param.name != "help")
 
 

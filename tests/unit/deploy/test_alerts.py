@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from debian import debian_program
 
 yaml = pytest.importorskip("yaml")
 
@@ -22,16 +22,7 @@ CASES = Path(__file__).with_name("alerts.test.yaml")
 @pytest.fixture(scope="module")
 def promtool() -> str:
     """Of Debian's package prometheus."""
-    if found := shutil.which("promtool"):
-        return found
-    if os.geteuid() or not shutil.which("apt-get"):
-        pytest.skip("promtool is not installed, and only root can install Debian's package prometheus")
-    command = "apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus"
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=160, env=environment)
-    if done.returncode or not (found := shutil.which("promtool")):
-        pytest.skip(f"promtool could not be installed: {done.stderr[-200:]}")
-    return found
+    return debian_program("promtool", "prometheus")
 
 
 def rules() -> list[dict[str, Any]]:

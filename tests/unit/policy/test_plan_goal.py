@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.plan.goal import ENCODERS, GoalAsk, estimated_curve, plan_goal
+from twoshift.policy.plan.data_sheet import ENCODERS, estimated_curve
+from twoshift.policy.plan.goal import GoalAsk, plan_goal
 from twoshift.policy.plan.roofline import DEVICES
 from twoshift.policy.plan.row import RowSize
 

@@ -7,6 +7,7 @@ from twoshift.cli.plan import (  # noqa: F401  (they register themselves)
     fleets,
     goals,
     hybrids,
+    page,
     regimes,
     tokens,
 )

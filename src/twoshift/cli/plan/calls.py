@@ -10,6 +10,7 @@ from twoshift.cli.output import console, pretty, show, table, unicode_ok
 from twoshift.cli.params import JsonFlag, millis, share, usd, whole
 from twoshift.cli.plan.app import app
 from twoshift.cli.plan.curves import CurveSource, ItemMs, OverheadMs, ProfileName, RowTokens, chosen_curve
+from twoshift.policy.plan.row import Curve
 from twoshift.policy.plan.table import (
     BATCH_LIMIT,
     SWEEP_BATCHES,
@@ -196,7 +197,7 @@ def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> FittingTabl
     return table(columns, cells)
 
 
-def _chart(made: Sweep, source: CurveSource, slo_ms: float | None) -> Text:
+def _chart(made: Sweep, source: CurveSource[Curve], slo_ms: float | None) -> Text:
     from twoshift.cli.chart import LogChart, Series
 
     def call_ms(batch: int) -> float:

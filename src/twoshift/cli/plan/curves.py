@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from twoshift.cli.params import option_of
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
-from twoshift.policy.plan.row import RowSize
+from twoshift.policy.plan.row import Curve, RowSize
+from twoshift.serve.measured_curves import MeasuredCurve
 from twoshift.values import count, millis, text
 
 if TYPE_CHECKING:
@@ -17,9 +18,20 @@ if TYPE_CHECKING:
     from twoshift.ports import Profiles
 
 __all__ = [
-    "CallItemMs", "CallOverheadMs", "CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "StoredProfile",
-    "TokensPerRow", "chosen_curve",
+    "CallItemMs",
+    "CallOverheadMs",
+    "CurveSource",
+    "ItemMs",
+    "OverheadMs",
+    "ProfileName",
+    "RowTokens",
+    "StoredCurves",
+    "StoredProfile",
+    "TokensPerRow",
+    "chosen_curve",
 ]  # fmt: skip
+
+_C = TypeVar("_C", bound=Curve, covariant=True)
 
 CallOverheadMs = Annotated[float | None, setting("Fixed cost of a call.", millis(zero=True))]
 CallItemMs = Annotated[float | None, setting("Cost that each item adds to a call.", millis())]
@@ -40,10 +52,10 @@ RowTokens = Annotated[float | None, option_of(TokensPerRow)]
 
 
 @dataclass(frozen=True, slots=True)
-class CurveSource:
+class CurveSource(Generic[_C]):
     """A curve, the rows it is read for, and where it came from."""
 
-    cost: CallCost
+    cost: _C
     row: RowSize
     name: str
     device: str = ""  # on which it was measured
@@ -51,7 +63,7 @@ class CurveSource:
 
 def chosen_curve(
     overhead_ms: float | None, item_ms: float | None, profile: str | None, row_tokens: float | None
-) -> CurveSource:
+) -> CurveSource[CallCost]:
     """The profile, or the line through the two figures; raises InvalidInput where it is neither or both."""
     if profile is not None:
         if overhead_ms is not None or item_ms is not None:
@@ -66,7 +78,7 @@ def chosen_curve(
     return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms per call + {item_ms:g} ms per item")
 
 
-def _profile(name: str, row_tokens: float | None) -> CurveSource:
+def _profile(name: str, row_tokens: float | None) -> CurveSource[CallCost]:
     from twoshift.wiring.stored_profiles import profiles
 
     found = _found(profiles(), name)
@@ -76,6 +88,21 @@ def _profile(name: str, row_tokens: float | None) -> CurveSource:
     return CurveSource(
         found.served_cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}", found.device
     )
+
+
+class StoredCurves:
+    """The profiles of this machine, for the planner's page."""
+
+    def names(self) -> list[str]:
+        """Sorted."""
+        from twoshift.wiring.stored_profiles import profiles
+
+        return profiles().names()
+
+    def get(self, name: str, /) -> MeasuredCurve:
+        """Raises InvalidInput with the known names."""
+        found = _profile(name, None)
+        return MeasuredCurve(found.cost, found.row, f"the {found.name}")
 
 
 def _found(store: Profiles, name: str) -> Profile:

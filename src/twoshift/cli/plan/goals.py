@@ -13,8 +13,10 @@ from twoshift.cli.plan.app import app
 from twoshift.cli.plan.curves import CurveSource, chosen_curve
 from twoshift.cli.plan.settings import GoalSettings
 from twoshift.errors import InvalidInput
-from twoshift.policy.plan.goal import GoalAsk, GoalPlan, estimated_curve, plan_goal
+from twoshift.policy.plan.data_sheet import estimated_curve
+from twoshift.policy.plan.goal import GoalAsk, GoalPlan, plan_goal
 from twoshift.policy.plan.roofline import DEVICES
+from twoshift.policy.plan.row import Curve
 from twoshift.units import format_duration
 
 __all__ = ["goal_command", "until"]
@@ -95,7 +97,7 @@ def _next(found: re.Match[str], now: datetime.datetime) -> datetime.datetime:
     return then if day == "today" or then > now else then + datetime.timedelta(days=1)
 
 
-def _curve(settings: GoalSettings) -> tuple[CurveSource, bool]:
+def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
     """A curve, and whether it was measured."""
     model, device, profile = settings.model, settings.device, settings.profile
     overhead_ms, item_ms, row_tokens = settings.overhead_ms, settings.item_ms, settings.row_tokens
@@ -110,7 +112,7 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource, bool]:
     return CurveSource(cost, row, f"{model} on {device}, {tokens:g} tokens per row", device), False
 
 
-def _words(made: GoalPlan, window_s: float, source: CurveSource, is_measured: bool) -> str:
+def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measured: bool) -> str:
     kind = "measured" if is_measured else "ESTIMATED, not measured"
     lines = [
         f"Until then: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "

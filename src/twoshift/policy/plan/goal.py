@@ -6,27 +6,11 @@ import math
 from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.cost import CallCost
-from twoshift.policy.plan.roofline import Device
 from twoshift.policy.plan.row import Curve, RowSize
 from twoshift.policy.plan.table import largest_batch
 
-__all__ = ["ENCODERS", "GoalAsk", "GoalFleet", "GoalPlan", "estimated_curve", "plan_goal"]
+__all__ = ["GoalAsk", "GoalFleet", "GoalPlan", "plan_goal"]
 
-# Parameters of the layers, without embeddings, which are looked up and not multiplied
-ENCODERS = {
-    "minilm": 10.6e6,
-    "bge-small": 21.3e6,
-    "e5-small": 21.3e6,
-    "bge-base": 85.1e6,
-    "e5-base": 85.1e6,
-    "mpnet-base": 85.1e6,
-    "bge-large": 302e6,
-    "bge-m3": 302e6,
-    "e5-large": 302e6,
-}
-_REACHED = 0.35  # of a device's peak, by an encoder in packed calls
-_CALL_S = 0.003  # what a call takes besides
 _LARGEST_CALL = 4096  # rows
 
 
@@ -86,14 +70,6 @@ class GoalPlan:
     def two_devices(self) -> int:
         """Of two fleets."""
         return self.live.devices + self.batch.devices
-
-
-def estimated_curve(model: str, device: Device, tokens: float) -> tuple[CallCost, RowSize]:
-    """What an encoder's calls would cost by the device's data sheet; raises InvalidInput for one that is not known."""
-    parameters = ENCODERS.get(model.lower())
-    if parameters is None:
-        raise InvalidInput("model", model, f"one of {', '.join(ENCODERS)}, or --profile NAME")
-    return CallCost.line(_CALL_S, 2 * parameters / (_REACHED * device.tflops * 1e12)), RowSize.uniform(tokens)
 
 
 def plan_goal(ask: GoalAsk, curve: Curve, row: RowSize) -> GoalPlan:

@@ -9,22 +9,35 @@ from typing import Any
 from twoshift.errors import InvalidInput
 from twoshift.serve.http.messages import Request
 
-__all__ = ["id_schema", "limit_of", "limit_schema", "query_of"]
+__all__ = ["id_schema", "limit_of", "limit_schema", "query_of", "strict_query"]
 
 
 def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
     """By name, each once; raises InvalidInput. Names that are not known are passed over, as OpenAI does."""
     found: dict[str, str] = {}
-    text = request.target.partition(b"?")[2].decode("latin-1")
-    try:
-        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
-    except ValueError:
-        raise InvalidInput("query", text[:80], "a short query string in UTF-8") from None
-    for name, value in pairs:
+    for name, value in _pairs(request):
         if name in found and name in known:
             raise InvalidInput(name, value, "this parameter only once")
         found[name] = value
     return {name: value for name, value in found.items() if name in known}
+
+
+def strict_query(request: Request) -> dict[str, str]:
+    """All that is given, each once; raises InvalidInput."""
+    pairs = _pairs(request)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise InvalidInput(name[:80], found[name][:80], "this parameter only once")
+    return found
+
+
+def _pairs(request: Request) -> list[tuple[str, str]]:
+    text = request.target.partition(b"?")[2].decode("latin-1")
+    try:
+        return urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise InvalidInput("query", text[:80], "a short query string in UTF-8") from None
 
 
 def limit_of(asked: dict[str, str], default: int, most: int) -> int:

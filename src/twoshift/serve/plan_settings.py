@@ -1,0 +1,110 @@
+"""What the planner's page and `/v1/plan` are asked: each value as people write it, with its bounds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from twoshift.declare import Declared, declared, setting
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.data_sheet import DataSheetCurve
+from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape
+from twoshift.policy.plan.overview import LARGEST_BATCH, Hardware, OverviewAsk
+from twoshift.policy.plan.roofline import DEVICES
+from twoshift.values import choice, count, millis, share, text, usd, whole
+
+__all__ = ["PlanSettings", "plan_fields", "read_plan", "written"]
+
+_LONGEST = 200  # characters of a value
+_BELOW_ONE, _ABOVE_ZERO = share(one=False), share(zero=False)
+
+
+class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload and a device, in the order of the form."""
+
+    batch: Annotated[int, setting("Rows per call.", whole(most=LARGEST_BATCH))] = 16
+    row_tokens: Annotated[float, setting("Tokens per row, without padding.", count(least=1, most=1e6))] = 128.0
+    padding: Annotated[float, setting("Share of what the device computes that is padding.", _BELOW_ONE)] = 0.2
+    slo_ms: Annotated[float, setting("Latency objective of a live request.", millis())] = 100.0
+    share: Annotated[
+        float, setting("Share of the objective that a live request may wait for batch rows.", _ABOVE_ZERO)
+    ] = 0.5
+    price: Annotated[float, setting("Price of the device in dollars per hour.", usd())] = 3.0
+    utilisation: Annotated[float, setting("Share of the paid time in which it is busy.", _ABOVE_ZERO)] = 0.6
+    spot_discount: Annotated[float, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = 0.0
+    device: Annotated[str, setting("Device, by its data sheet.", choice([d.name for d in DEVICES.values()]))] = "H100"
+    params: Annotated[float, setting("Parameters of the model, such as 7B.", count(least=1e5, most=1e13))] = 7e9
+    precision: Annotated[str, setting("Precision of weights and arithmetic.", choice([*PRECISION_BYTES]))] = "bf16"
+    layers: Annotated[int | None, setting("Layers, for the KV cache of a generating model.", whole(most=1000))] = None
+    kv_heads: Annotated[int | None, setting("Key-value heads.", whole(most=1000))] = None
+    head_dim: Annotated[int | None, setting("Dimension of one attention head.", whole(most=10_000))] = None
+    tokens: Annotated[float, setting("Tokens of a sequence in the KV cache.", count(least=1, most=1e8))] = 2048.0
+    profile: Annotated[
+        str | None, setting("Measured curve to use in place of the data sheet.", text("NAME"), shown="data sheet")
+    ] = None
+    overhead_ms: Annotated[
+        float | None, setting("Fixed time of a call, in place of the data sheet.", millis(zero=True))
+    ] = None
+    item_ms: Annotated[float | None, setting("Time that each row adds to it.", millis())] = None
+
+    @property
+    def ask(self) -> OverviewAsk:
+        """As the policy takes it."""
+        return OverviewAsk(
+            self.batch, self.price, self.slo_ms / 1e3, self.utilisation, self.spot_discount, self.padding,
+            self.row_tokens, self.share,
+        )  # fmt: skip
+
+    @property
+    def hardware(self) -> Hardware:
+        """The model on its device; raises InvalidInput where the KV cache is half described."""
+        kv = {"layers": self.layers, "kv_heads": self.kv_heads, "head_dim": self.head_dim}
+        missing = [name for name, value in kv.items() if value is None]
+        shape = None
+        if self.layers is not None and self.kv_heads is not None and self.head_dim is not None:
+            shape = KvShape(self.layers, self.kv_heads, self.head_dim, PRECISION_BYTES["bf16"])
+        elif len(missing) < len(kv):
+            raise InvalidInput(missing[0], None, "a value: the KV cache needs layers, kv_heads and head_dim")
+        device = DEVICES[self.device.lower()]
+        return Hardware(device, self.params, self.precision, shape, self.tokens)
+
+    @property
+    def data_sheet(self) -> DataSheetCurve:
+        """What calls would cost, where nothing was measured."""
+        return DataSheetCurve(DEVICES[self.device.lower()], self.params, self.precision)
+
+
+def plan_fields() -> Mapping[str, Declared]:
+    """By name, in their order."""
+    return declared(PlanSettings)
+
+
+def read_plan(given: Mapping[str, str]) -> PlanSettings:
+    """Of a query string; an empty value is the default. Raises InvalidInput that names what to change."""
+    fields, read = plan_fields(), dict[str, Any]()
+    for name, raw in given.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1, 0.4)
+            known = f"a known parameter, such as {near[0]}" if near else f"one of {', '.join(fields)}"
+            raise InvalidInput(name[:_LONGEST], raw[:_LONGEST], known)
+        if len(raw) > _LONGEST:
+            raise InvalidInput(name, f"{raw[:20]}...", f"a value of at most {_LONGEST} characters")
+        if raw.strip():
+            value = fields[name].setting.value.parse(raw.strip(), name)
+            read[name] = int(value) if fields[name].type is int else value
+    if (read.get("overhead_ms") is None) != (read.get("item_ms") is None):
+        missing = "item_ms" if read.get("item_ms") is None else "overhead_ms"
+        raise InvalidInput(missing, None, "a value: a call needs overhead_ms and item_ms")
+    if "profile" in read and "item_ms" in read:
+        raise InvalidInput("profile", read["profile"], "either a profile, or overhead_ms and item_ms")
+    return PlanSettings(**read)
+
+
+def written(value: Any) -> str:
+    """A value of a form, so that it is read as the same again; numbers as short as they are exact."""
+    if value is None:
+        return ""
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
