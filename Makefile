@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-versi
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-.PHONY: help setup demo test unit fault check bench clients docs site clean
+.PHONY: help setup demo test unit fault check bench clients docs notebooks site clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -76,6 +76,9 @@ bench: $(TEST_STAMP)  ## the benchmarks, or some: make bench ONLY="job serve"; e
 
 clients: $(TEST_STAMP)  ## third-party clients against a real server, each in its own environment; outside CI
 	@$(BIN)/python scripts/clients $(CLIENTS)
+
+notebooks: $(TEST_STAMP)  ## run docs/notebooks and store what they print
+	@$(BIN)/python scripts/run_notebooks.py
 
 docs: $(DEMO_STAMP)  ## regenerate the references in docs/ and the README's picture
 	@$(BIN)/python scripts/write_docs.py

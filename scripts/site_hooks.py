@@ -5,6 +5,7 @@ The pages link to each other as files of the repository, so that they work where
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -39,6 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """With the pages from outside, and a list of the decisions."""
     for source, site in OUTSIDE.items():
         files.append(File.generated(config, site, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=_notebook(path)))
     shown = "\n".join(f"- [{_title(path)}]({path.name})" for path in _decisions())
     text = f"# Decisions\n\nWhy it is built this way: one page for each decision that is not obvious.\n\n{shown}\n"
     files.append(File.generated(config, DECISIONS, content=text))
@@ -62,11 +65,24 @@ def _link(found: re.Match[str], source: str, site: str) -> str:
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if path == "docs/adr":
         path = f"docs/{DECISIONS}"
+    if path.endswith(".ipynb") and not site.startswith("notebooks/"):  # the page that it is made into
+        path = path.replace(".ipynb", ".md")
     there = OUTSIDE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
     if there is None:  # a file of the repository that is no page
         return text if (ROOT / path).exists() else found[0]
     shown = _title(ROOT / path) if re.fullmatch(r"(docs/)?[\w/-]+\.md", text) and (ROOT / path).is_file() else text
     return f"{mark}[{shown}]({posixpath.relpath(there, posixpath.dirname(site) or '.')}{anchor})"
+
+
+def _notebook(path: Path) -> str:
+    """A notebook as a page: its texts, its code, and what that has printed."""
+    parts = list[str]()
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += [f"```text\n{''.join(each['text']).rstrip()}\n```" for each in cell.get("outputs", ())]
+    parts.insert(1, f"[Download this notebook]({path.name})")
+    return "\n\n".join(parts)
 
 
 def _decisions() -> list[Path]:

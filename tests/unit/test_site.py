@@ -38,7 +38,7 @@ def test_the_metrics_are_those_of_the_code() -> None:
 def test_the_messages_that_the_page_explains_are_ones_that_the_program_says() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     said = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text over several lines is one
-    assert [message for message in TROUBLES if message not in said] == []
+    assert [message for message in TROUBLES if not all(each.strip() in said for each in message.split("…"))] == []
 
 
 def test_the_page_explains_messages() -> None:
