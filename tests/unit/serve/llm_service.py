@@ -149,7 +149,7 @@ class LlmServer:
         settings = make_settings(said)
         self._keys = keys
         self.services = services_for(self.service.models, settings, keys, lambda _: None)
-        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.services.jobs)
+        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.services)
         self._usage.start()
         self.services.start()
         self.port = 0
