@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
+from twoshift.rollout_services import rollout_metrics
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.front import host_gauges
+from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.llm.exposition import llm_families
 from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.tenant_metrics import tenant_metrics
@@ -74,6 +77,7 @@ def _more() -> list[MoreMetrics]:
         tenant_metrics({}, list),
         service_metrics(no_services("")),
         tables.metrics,
+        rollout_metrics(NoJobs(""), Deployments()),
     ]
 
 
