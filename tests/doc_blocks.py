@@ -35,12 +35,13 @@ NOT_RUN = {
         "needs a container runtime or a cluster; tests/unit/deploy renders and validates the files that it names"
     ),
     r": twoshift serve\b": "runs until it is stopped; its settings are read, and tests/e2e starts servers of each kind",
+    r": twoshift plan ui\b": "runs until it is stopped; tests/e2e/test_plan_page.py opens it",
     r": twoshift stream\b": "runs until it is stopped; its settings are read, and tests/e2e/test_streams.py runs it",
     r": twoshift .*(smollm|/llama|models/llm)\b": (
         "needs vLLM and minutes; its settings are read, and tests/e2e/test_llm_*.py run such commands"
     ),
     r"--engine ray": "needs a cluster of Ray; tests/e2e/test_ray.py has one",
-    r"(postgresql|s3)://": "needs a database or a bucket; tests/contract has both",
+    r"(postgresql|redis|s3)://": "needs a database or a bucket; tests/contract has them",
     r"schedule add .* --workers": "needs a server with replicas for jobs; tests/e2e/test_scale_to_zero.py has one",
     r"batch (cancel|retry) ": "needs a batch that still runs, or one with failures; tests/e2e/test_batches.py has both",
     r"~/": "needs the reader's own files",
