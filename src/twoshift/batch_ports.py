@@ -10,7 +10,46 @@ from typing import Any, Protocol
 from twoshift.policy.job_states import batch_status
 from twoshift.types import BatchStatus, JobState
 
-__all__ = ["BatchRecord", "BatchStore", "BatchWanted", "FileRecord", "FileStatus", "FileStore"]
+__all__ = [
+    "BatchRecord",
+    "BatchStore",
+    "BatchWanted",
+    "FileRecord",
+    "FileStatus",
+    "FileStore",
+    "InputColumn",
+    "InputLook",
+    "JobFailures",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class InputColumn:
+    """A column of a job's input."""
+
+    name: str
+    type: str  # as Arrow names it
+
+
+@dataclass(frozen=True, slots=True)
+class InputLook:
+    """What a job's input holds."""
+
+    files: int
+    size_bytes: int
+    rows: int
+    is_exact: bool  # whether the rows are counted; estimated by the first of them where not
+    columns: list[InputColumn]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailures:
+    """Rows of a job without a result, as far as its parts are committed."""
+
+    kinds: dict[str, int]  # how many of each kind of error
+    rows: list[tuple[str, str]]  # the first of them: their kept values, and why
+    parts: int
+    parts_read: int  # of a very large job: the first
 
 
 class FileStatus(enum.StrEnum):

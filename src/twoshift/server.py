@@ -306,7 +306,7 @@ class Server:
         metrics.append(rollout_metrics(rollouts, self.deployments))
         front.add_faces(services, usage, metrics, rollouts, self._indexes)
         if self.settings.console:
-            self._console = console_for(front.app, self.deployments, self.settings, self._keys, services.database)
+            self._console = console_for(front.app, self.deployments, self.settings, self._keys, services)
             self._console.start()
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]

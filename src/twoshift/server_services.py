@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.app import App
     from twoshift.serve.http.usage import NoUsage
-    from twoshift.serve.keys import Keys
+    from twoshift.serve.keys import Caller, Keys
     from twoshift.serve.ledger import Ledger, Prices
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.settings import ServeSettings
@@ -359,16 +360,29 @@ def compile_console() -> None:
 
 
 def console_for(
-    app: App, models: Deployments, settings: ServeSettings, keys: Keys, database: Database | None
+    app: App, models: Deployments, settings: ServeSettings, keys: Keys, services: ServerServices
 ) -> Console:
     """The pages of a server, which keep a day of figures where there is a database."""
     from twoshift.ui.console import Console
 
-    if database is None:
+    if services.database is None:
         return Console(app, models, settings, keys)
     from twoshift.store.minutes import SqlMinutes
 
-    return Console(app, models, settings, keys, SqlMinutes(database, f"{settings.host}:{settings.port}"))
+    minutes = SqlMinutes(services.database, f"{settings.host}:{settings.port}")
+    return Console(app, models, settings, keys, minutes, partial(_input_files, services, settings))
+
+
+async def _input_files(services: ServerServices, settings: ServeSettings, caller: Caller) -> Sequence[str]:
+    """That a job of somebody could read, of the folders that it has."""
+    from twoshift.serve.keys import ANYONE
+
+    owner = "" if caller is ANYONE else caller.tenant
+    tenant = settings.tenants.get(owner)
+    roots = settings.job_roots if tenant is None or tenant.job_roots is None else tenant.job_roots
+    if isinstance(services.jobs, NoJobs) or not roots:
+        return ()
+    return await asyncio.to_thread(services.jobs.looks.files_below, roots, owner)
 
 
 def ledger_for(

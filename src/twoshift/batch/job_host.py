@@ -12,6 +12,7 @@ from twoshift.batch.allowance import Allowance
 from twoshift.batch.claimed_jobs import CLAIM_S, ClaimedJobs
 from twoshift.batch.hosted import HostedKind, HostedTables
 from twoshift.batch.job_intake import JobIntake
+from twoshift.batch.job_looks import JobLooks
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_queue import JobQueue
 from twoshift.batch.job_seats import LiveFleet, Payer, Used
@@ -51,6 +52,7 @@ class JobHost:
         self._intake = JobIntake(self._jobs, fleet_of, allowance_of, check_notify, self._queue.begin_queued)
         self.outlooks = self._queue.running.outlooks
         self.overdue = 0  # jobs that wait although their windows have ended, as the store last said
+        self.looks = JobLooks(self._jobs, self.kinds, allowance_of)
         self._left = threading.Event()  # nothing runs any more
         self._keeper = threading.Thread(target=self._keep, name="twoshift-keeper", daemon=True)
 

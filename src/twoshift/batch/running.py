@@ -44,6 +44,7 @@ class HostedJob:
     is_ours: bool = True  # False: another server goes on with it
     ending: Ending | None = None  # of this run
     handed_back: str = ""  # to the queue, and why
+    predicted_s: float | None = None  # that this run would take, as it was said first
 
     @property
     def billed(self) -> Payer:
@@ -55,6 +56,8 @@ class HostedJob:
         """How far it is; who tells the store is another: a job does not wait for the database."""
         self.lane.follow(now)
         self.now = self.last = now
+        if self.predicted_s is None and now.left_s is not None:
+            self.predicted_s = now.elapsed_s + now.left_s
 
     def progress(self, now: JobSnapshot) -> dict[str, Any]:
         """For people and programs that ask."""
@@ -70,6 +73,7 @@ class HostedJob:
             "rows_per_s": now.rows_per_s,
             "elapsed_s": now.elapsed_s,
             "left_s": now.left_s,
+            "predicted_s": self.predicted_s,
             "chance": now.outlook.chance,
             "harvested_s": used.device_s,
             "riding_s": used.riding_s,

@@ -22,6 +22,7 @@ from twoshift.serve.http.files import add_files
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.handover import HandoverListener
+from twoshift.serve.http.job_looks import JobLookDesk, add_job_looks
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.kserve import add_kserve
 from twoshift.serve.http.lookups import add_lookup
@@ -42,6 +43,7 @@ from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.indexes import SearchIndexes
 from twoshift.serve.keys import Caller, Keys
+from twoshift.serve.ledger import Prices
 from twoshift.serve.listening import check_address, shown_address
 from twoshift.serve.llm.exposition import llm_metrics
 from twoshift.serve.service import Service
@@ -56,11 +58,15 @@ __all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "grpc_server
 _RETRY_S = 2.0
 
 
+class AllOfJobs(JobDesk, JobLookDesk, Protocol):
+    """Who runs jobs, and tells of them."""
+
+
 class FrontServices(Protocol):
     """Who does what is not a live request."""
 
     @property
-    def jobs(self) -> JobDesk | NoJobs: ...
+    def jobs(self) -> AllOfJobs | NoJobs: ...
 
     @property
     def streams(self) -> JobDesk | NoJobs: ...
@@ -133,6 +139,8 @@ class Front:
     ) -> None:
         """Everything that the server can be asked, from now on."""
         add_faces(self._app, self._http, self._service, services, usage, metrics)
+        prices = Prices(self._settings.price_of, self._settings.batch_price_share)
+        add_job_looks(self._app, self._service, services.jobs, prices)
         add_deployments(self._app, self._service.models, rollouts)
         add_search(self._app, self._service, indexes)
 

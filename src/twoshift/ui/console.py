@@ -9,36 +9,54 @@ import msgspec
 
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import told_openai
-from twoshift.errors import Denied, NotFound, TwoshiftError
+from twoshift.errors import Denied, Forbidden, NotFound, TwoshiftError
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.http.app import App, Exchange, Face
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.operations import Alive
 from twoshift.serve.keys import Access, Keys
+from twoshift.serve.ledger import Prices
 from twoshift.serve.settings import ServeSettings
 from twoshift.ui.feed import Feed
 from twoshift.ui.guards import Guards, secured, wants_page
+from twoshift.ui.job_pages import JobPages
 from twoshift.ui.now import columns_of, event_of, shown_of
 from twoshift.ui.planner import PlannerPages
 from twoshift.ui.rendering import ASSETS, render
 from twoshift.ui.sampler import DayStore, Sampler, Watched
 from twoshift.ui.sessions import Sessions
-from twoshift.ui.visit import Asked, Visit, html, redirect
+from twoshift.ui.visit import Asked, FilesOf, Visit, html, redirect
+from twoshift.ui.work_pages import batches, move_batch, move_schedule, schedule, schedules
 
 __all__ = ["Console"]
 
 _FOR_EVER = b"public, max-age=31536000, immutable"
 _EVENTS = b"text/event-stream"
 Page = Callable[[Visit], Awaitable[Reply]]
+_WORK: tuple[tuple[str, str, Page], ...] = (
+    ("GET", "/console/batches", batches),
+    ("POST", "/console/batches/{batch}/{what}", move_batch),
+    ("GET", "/console/schedules", schedules),
+    ("GET", "/console/schedules/{schedule}", schedule),
+    ("POST", "/console/schedules/{schedule}/{what}", move_schedule),
+)
 
 
 class Console:
     """Of one server, on the loop that serves."""
 
     def __init__(
-        self, app: App, deployments: Deployments, settings: ServeSettings, keys: Keys, store: DayStore | None = None
+        self,
+        app: App,
+        deployments: Deployments,
+        settings: ServeSettings,
+        keys: Keys,
+        store: DayStore | None = None,
+        files: FilesOf | None = None,
     ) -> None:
-        self._app = app
+        """`files`: which of them somebody's jobs could read."""
+        self._app, self._files = app, files
+        self._jobs = JobPages(deployments, Prices(settings.price_of, settings.batch_price_share))
         self._sessions = Sessions(keys, is_tls=settings.tls_cert is not None)
         self._guards = Guards(self._sessions, (settings.host, *settings.console_hosts))
         self._feed = Feed()
@@ -72,6 +90,19 @@ class Console:
         self._add("GET", "/console/history/{name}", self._shown(self._history))
         for path, page in self._planner.pages.items():
             self._add("GET", path, self._shown(page))
+        for method, path, page in (*self._job_paths(), *_WORK):
+            self._add(method, path, self._shown(page))
+
+    def _job_paths(self) -> list[tuple[str, str, Page]]:
+        pages = self._jobs
+        return [
+            ("GET", "/console/jobs", pages.list),
+            ("POST", "/console/jobs", pages.submit),
+            ("GET", "/console/jobs/new", pages.new),
+            ("GET", "/console/jobs/{job}", pages.one),
+            ("GET", "/console/jobs/{job}/report", pages.report),
+            ("POST", "/console/jobs/{job}/{what}", pages.move),
+        ]
 
     def _add(self, method: str, path: str, face: Face) -> None:
         guards, is_first = self._guards, path == "/"
@@ -86,8 +117,10 @@ class Console:
             session = self._sessions.find(exchange.request)
             if session is None:
                 return redirect("/console/login")
-            visit = Visit(self._app, exchange, session)
+            visit = Visit(self._app, exchange, session, self._files)
             try:
+                if exchange.request.method == "POST" and session.read_only:
+                    raise Forbidden("this login is read-only: log in again to change something")
                 return await page(visit)
             except Asked as refused:
                 return visit.problem(refused)

@@ -20,7 +20,13 @@ __all__ = ["ASSETS", "compile_pages", "render"]
 
 _FOLDER = Path(__file__).parent
 _NOTHING = "—"
-_PAGES = [("/", "Now"), ("/console/plan", "Plan")]
+_PAGES = [
+    ("/", "Now"),
+    ("/console/jobs", "Jobs"),
+    ("/console/batches", "Batches"),
+    ("/console/schedules", "Schedules"),
+    ("/console/plan", "Plan"),
+]
 
 
 def seconds(value: float | None) -> str:

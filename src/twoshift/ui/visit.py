@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.parse
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,14 +13,21 @@ from twoshift.endpoints.faults import Fault
 from twoshift.errors import Forbidden, TwoshiftError
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply, Request
+from twoshift.serve.keys import Caller
 from twoshift.ui.guards import secured
 from twoshift.ui.rendering import render
 from twoshift.ui.sessions import Session, is_same
 
-__all__ = ["Asked", "Visit", "api_path", "html", "redirect"]
+__all__ = ["Asked", "Visit", "api_path", "html", "redirect", "sealed"]
 
+_KEPT = (b"content-security-policy", b"x-content-type-options", b"retry-after", b"retry-after-ms", b"server-timing")
 _HTML = b"text/html; charset=utf-8"
-_MOST_FIELDS = 100
+_MOST_FIELDS = 1000
+FilesOf = Callable[[Caller], Awaitable[Sequence[str]]]  # that a job of somebody could read
+
+
+async def _no_files(_: Caller) -> Sequence[str]:
+    return ()
 
 
 class Asked(TwoshiftError):
@@ -33,8 +41,8 @@ class Asked(TwoshiftError):
 class Visit:
     """All that is shown comes from here: the API knows keys, scopes and tenants, and the console adds nothing."""
 
-    def __init__(self, app: App, exchange: Exchange, session: Session) -> None:
-        self._app, self._request = app, exchange.request
+    def __init__(self, app: App, exchange: Exchange, session: Session, files: FilesOf | None = None) -> None:
+        self._app, self._request, self._files = app, exchange.request, files or _no_files
         self.session, self.matched = session, exchange.matched
         self._form: dict[str, str] | None = None
 
@@ -83,6 +91,10 @@ class Visit:
         asked = urllib.parse.urlencode({name: each for name, each in query.items() if each is not None})
         return await self.ask("GET", api_path(*parts) + (f"?{asked}" if asked else ""))
 
+    async def files(self) -> Sequence[str]:
+        """That this tenant's jobs may read, as far as its roots are folders of their own."""
+        return await self._files(self.session.caller)
+
     def page(self, template: str, status: int = 200, **given: Any) -> Reply:
         """In the console's frame."""
         about = {"session": self.session, "path": self._request.path, "problem": "", "done": ""}
@@ -102,6 +114,14 @@ def api_path(*parts: str) -> str:
 def html(body: bytes, status: int = 200) -> Reply:
     """A page as it is sent."""
     return secured(Reply(status, body, _HTML))
+
+
+def sealed(reply: Reply) -> Reply:
+    """What the API has replied, with its own bounds; it is a new reply, since this one is finished once more."""
+    kept = [(name, value) for name, value in reply.headers if name in _KEPT]
+    return Reply(
+        reply.status, reply.body, reply.content_type, kept, stream=reply.stream, stream_bytes=reply.stream_bytes
+    )
 
 
 def redirect(path: str, *headers: tuple[bytes, bytes]) -> Reply:

@@ -96,9 +96,13 @@ class NoJobs:
         """There is nothing to end."""
         return True
 
+    def error(self) -> TwoshiftError:
+        """What whoever asks is told."""
+        return Disabled("jobs", self.why) if isinstance(self.why, str) else copy(self.why)
+
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise Disabled("jobs", self.why) if isinstance(self.why, str) else copy(self.why)
+            raise self.error()
 
         return refuse
 
