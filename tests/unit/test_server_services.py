@@ -32,7 +32,7 @@ def test_all_states_are_there_from_the_start_and_batches_as_long_as_they_are_thi
         raise NotFound("model", name, "none")
 
     jobs = JobHost(SqlJobs(database), no_fleet, lambda _: Allowance(lambda _: LocalBlobs()))
-    services = ServerServices(jobs, BatchHost(SqlBatches(database), files, jobs, dict), nobody, nobody)
+    services = ServerServices(jobs, nobody, BatchHost(SqlBatches(database), files, jobs, dict), nobody, nobody)
 
     def shown() -> dict[str, Sequence[tuple[Any, ...]]]:
         return {name: rows for _, name, _, _, rows in service_metrics(services)()}

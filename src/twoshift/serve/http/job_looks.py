@@ -126,7 +126,7 @@ def _about(summary: str, gives: Any) -> Operation:
 class _JobLooks:
     def __init__(self, service: Service, desk: JobLookDesk | NoJobs, prices: Prices) -> None:
         self._service, self._desk, self._prices = service, desk, prices
-        self._quick, self._slow = BlockingCalls(_ANSWER_S, "jobs"), BlockingCalls(_LOOK_S, "inputs")
+        self._quick, self._slow = BlockingCalls(_ANSWER_S, "jobs", 2), BlockingCalls(_LOOK_S, "inputs", 2)
 
     async def estimate(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)

@@ -139,10 +139,11 @@ def of_one(summary: str, gives: Any) -> Operation:
 class RecordFaces:
     """Faces over what a desk remembers: jobs, or streams."""
 
-    def __init__(self, desk: JobDesk | NoJobs, noun: str, view: Callable[[JobRecord], Any]) -> None:
+    def __init__(self, desk: JobDesk | NoJobs, noun: str, view: Callable[[JobRecord], Any], threads: int = 4) -> None:
         """`noun` is the part of the path with an id; `view` is what clients see."""
         self._desk, self._noun, self._view = desk, noun, view
-        self._quick, self._slow = BlockingCalls(_ANSWER_S, f"{noun}s"), BlockingCalls(_SUBMIT_S, f"{noun}s")
+        self._quick = BlockingCalls(_ANSWER_S, f"{noun}s", threads)
+        self._slow = BlockingCalls(_SUBMIT_S, f"{noun}s", threads)
 
     async def submit(self, exchange: Exchange) -> Reply:
         """A new one."""

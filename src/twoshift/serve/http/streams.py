@@ -40,7 +40,7 @@ class StreamList(msgspec.Struct, kw_only=True):
 
 def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/streams."""
-    face = RecordFaces(desk, "stream", _view)
+    face = RecordFaces(desk, "stream", _view, threads=2)
     asking = Operation(
         "Start a stream: run a served model over rows that keep coming, after live requests and before jobs. The body "
         "has the keys of a stream file.",
