@@ -32,3 +32,26 @@ class MockKafka:
         for payload in payloads:
             self._producer.produce(topic, payload, partition=partition)
         assert self._producer.flush(30) == 0
+
+    def messages(self, topic: str) -> dict[int, list[Any]]:
+        """All that are there, by partition; those of transactions that were aborted, too: this cluster shows them."""
+        kafka = pytest.importorskip("confluent_kafka")
+        settings = {
+            "bootstrap.servers": self._servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+        }
+        consumer = kafka.Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+        partitions = self._producer.list_topics(topic, timeout=30).topics[topic].partitions
+        found: dict[int, list[Any]] = {each: [] for each in partitions}
+        consumer.assign([kafka.TopicPartition(topic, each, 0) for each in partitions])
+        ended = 0
+        while ended < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is None:
+                found[message.partition()].append(message)
+            ended += message.error() is not None
+        consumer.close()
+        return found

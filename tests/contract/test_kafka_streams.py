@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from mock_kafka import MockKafka
 from streaming import Streaming, running
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Broken, InvalidInput
+from twoshift.streams.kafka_outlet import KafkaOutlet
 from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
+from twoshift.streams.outlet import WindowMessages
 from waiting import until
 
 
@@ -86,3 +89,82 @@ def test_settings_of_the_client_come_from_a_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KAFKA_CONFIG", str(tmp_path / "nothing"))
     with pytest.raises(InvalidInput, match="KAFKA_CONFIG"):
         KafkaPlace.parse("kafka://host:9092/topic").config()
+
+
+def ids(kafka: MockKafka, topic: str) -> dict[int, list[int]]:
+    found = kafka.messages(topic)
+    return {part: [msgspec.json.decode(each.value())["id"] for each in those] for part, those in found.items()}
+
+
+def test_results_are_sent_to_a_topic_once_over_several_runs_and_in_order_in_each_partition(
+    streaming: Streaming, kafka: MockKafka
+) -> None:
+    kafka.put("here", rows(range(20)))
+    streaming.run(source=kafka.url("here"), to=kafka.url("there"))
+    kafka.put("here", rows(range(20, 25)))
+    streaming.run(source=kafka.url("here"), to=kafka.url("there"))
+    streaming.run(source=kafka.url("here"), to=kafka.url("there"))  # nothing is left to send
+    found = ids(kafka, "there")
+    assert sorted(row for part in found.values() for row in part) == list(range(25))
+    assert all(part == sorted(part) for part in found.values())
+    assert sum(bool(part) for part in found.values()) > 1
+    first = kafka.messages("there")[0][0]
+    assert msgspec.json.decode(first.value()) == {"id": 0, "squared": 0.0, "error": None}
+    assert dict(first.headers())["twoshift-id"].endswith(b"-0-0")
+
+
+@pytest.mark.parametrize("rows_sent", [0, 1, 7, 19, 20])
+def test_a_window_that_was_sent_in_part_is_finished_and_no_message_is_there_twice(
+    streaming: Streaming, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, rows_sent: int
+) -> None:
+    send_row = KafkaOutlet._send_row
+
+    def cut(self: KafkaOutlet, window: WindowMessages, row: int, payload: bytes, is_last: bool) -> None:
+        if row < rows_sent:
+            send_row(self, window, row, payload, is_last)
+        if row + 1 >= rows_sent:
+            self._flush()
+            raise Broken("killed, after the cluster has the messages")
+
+    here, there = f"from-{rows_sent}", f"to-{rows_sent}"
+    kafka.put(here, rows(range(20)))
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaOutlet, "_send_row", cut)
+        with pytest.raises(Broken, match="killed"):
+            streaming.run(source=kafka.url(here), to=kafka.url(there))
+    assert sum(map(len, ids(kafka, there).values())) == rows_sent  # this cluster shows what was not committed
+    kafka.put(here, rows(range(20, 23)))
+    streaming.run(source=kafka.url(here), to=kafka.url(there))
+    found = ids(kafka, there)
+    assert sorted(row for part in found.values() for row in part) == list(range(23))
+    assert all(part == sorted(part) for part in found.values())
+
+
+def test_a_topic_whose_messages_have_expired_gets_only_what_is_new(
+    streaming: Streaming, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.put("old", rows(range(5)))
+    streaming.run(source=kafka.url("old"), to=kafka.url("expired"))
+    monkeypatch.setattr(KafkaOutlet, "_last_messages", lambda *_: {})  # as a topic tells whose messages are deleted
+    kafka.put("old", rows(range(5, 8)))
+    streaming.run(source=kafka.url("old"), to=kafka.url("expired"))
+    assert sorted(row for part in ids(kafka, "expired").values() for row in part) == list(range(8))
+
+
+def test_a_cluster_that_does_not_answer_gets_the_results_later(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(3))
+    stream = streaming.stream(to="kafka://127.0.0.1:1/results", once=False)
+    with running(stream):
+        until(lambda: "outlet" in dict(stream.counts.snapshot.problems))
+        assert "does not answer" in stream.counts.snapshot.problem
+
+
+def test_a_topic_that_others_write_to_and_a_place_that_is_none_are_refused(
+    streaming: Streaming, kafka: MockKafka
+) -> None:
+    kafka.put("others", [b"somebody else's"])
+    streaming.put("a.jsonl", range(3))
+    with pytest.raises(InvalidInput, match="only this stream"):
+        streaming.run(to=kafka.url("others"))
+    with pytest.raises(InvalidInput, match="kafka://host:9092/TOPIC"):
+        streaming.run(to="http://127.0.0.1/x")

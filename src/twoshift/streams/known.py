@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twoshift.batch.settings import JobSettings
+from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
 from twoshift.streams.folder_source import FolderSource
+from twoshift.streams.kafka_outlet import KafkaOutlet
 from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
 from twoshift.streams.nats_connection import NatsPlace
 from twoshift.streams.nats_outlet import NatsOutlet
@@ -33,4 +35,11 @@ def source_for(settings: StreamSettings, job: JobSettings, blobs_for: Callable[[
 
 def outlet_for(settings: StreamSettings) -> Outlet | None:
     """Where its results go besides the parts; raises InvalidInput."""
-    return None if settings.to is None else NatsOutlet(NatsPlace.parse(settings.to, "to"))
+    if settings.to is None:
+        return None
+    if settings.to.startswith("kafka://"):
+        return KafkaOutlet(KafkaPlace.parse(settings.to, "to"))
+    if not settings.to.startswith(("nats://", "tls://")):
+        accepted = "nats://host:4222/SUBJECT, tls://host:4222/SUBJECT or kafka://host:9092/TOPIC"
+        raise InvalidInput("to", settings.to, accepted)
+    return NatsOutlet(NatsPlace.parse(settings.to, "to"))

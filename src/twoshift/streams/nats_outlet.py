@@ -19,7 +19,7 @@ class NatsOutlet:
     """
 
     def __init__(self, place: NatsPlace) -> None:
-        self._place = place
+        self._place, self.shown = place, place.shown
         self._connection = NatsConnection(place, "to")
         self._at: tuple[int, int] | None = None  # window and row behind the last that is there; None: to be asked
 

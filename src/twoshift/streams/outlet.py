@@ -5,9 +5,11 @@ The parts are the stream's result. To send one is a step that is repeated until 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -26,10 +28,13 @@ __all__ = ["Outlet", "Sending", "WindowMessages", "row_of"]
 _log = logging.getLogger(__name__)
 _AGAIN = RetryPolicy(0.5, 30.0, math.inf)
 _CHUNK_ROWS = 4096
+_MARK, _MARK_EVERY_S = "_twoshift/sent.json", 10.0
 
 
 class Outlet(Protocol):
     """A subject or topic. Raises TryLater where it does not answer, InvalidInput where it cannot be used."""
+
+    shown: str  # its name, without secrets
 
     def sent(self, job: str) -> int:
         """How many windows of the stream are there, whole; those that are there in part are not counted."""
@@ -42,6 +47,13 @@ class Outlet(Protocol):
     def close(self) -> None:
         """No more."""
         ...
+
+
+class SentMark(msgspec.Struct, frozen=True):
+    """How many windows a place has at least: kept beside the parts, for the day when its last messages have expired."""
+
+    place: str
+    windows: int
 
 
 class WindowMessages:
@@ -68,6 +80,7 @@ class Sending:
         self._changed = threading.Condition()
         self._committed, self._sent, self._is_closed = 0, 0, False  # guarded by it, as the next one
         self._failure: Exception | None = None
+        self._mark_due_s = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="twoshift-send", daemon=True)
 
@@ -78,7 +91,13 @@ class Sending:
 
     def begin(self, unmerged: Sequence[int], committed: int) -> None:
         """So many windows are committed; raises InvalidInput where one that was not sent is merged into others."""
-        self._sent = retried(lambda: self._outlet.sent(self._job), _AGAIN, self._may_retry, self._stop.wait)
+        try:
+            found = retried(lambda: self._outlet.sent(self._job), _AGAIN, self._may_retry, self._stop.wait)
+        except TryLater:
+            if self._stop.is_set():  # the next run sends them
+                return
+            raise
+        self._sent = max(found, self._marked())
         missing = set(range(self._sent, committed)) - set(unmerged)
         if missing:
             accepted = (
@@ -124,6 +143,8 @@ class Sending:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        if self._sent:
+            self._mark()
         self._outlet.close()
 
     def _work(self) -> None:
@@ -134,10 +155,26 @@ class Sending:
                 with self._changed:
                     self._sent = number + 1
                     self._changed.notify_all()
+                if time.monotonic() >= self._mark_due_s:
+                    self._mark()
         except Exception as error:
             with self._changed:
                 self._failure = None if self._stop.is_set() else error
                 self._changed.notify_all()
+
+    def _mark(self) -> None:
+        self._mark_due_s = time.monotonic() + _MARK_EVERY_S
+        with contextlib.suppress(OSError, TryLater):  # a full disk: the place itself tells, too
+            data = msgspec.json.encode(SentMark(self._outlet.shown, self._sent))
+            self._output.write(f"{self._plan.settings.output.rstrip('/')}/{_MARK}", data)
+
+    def _marked(self) -> int:
+        found = self._output.read(f"{self._plan.settings.output.rstrip('/')}/{_MARK}")
+        try:
+            mark = SentMark("", 0) if found is None else msgspec.json.decode(found, type=SentMark)
+        except msgspec.DecodeError:  # half a file: the place itself tells
+            return 0
+        return mark.windows if mark.place == self._outlet.shown else 0
 
     def _awaited(self) -> int | None:
         with self._changed:

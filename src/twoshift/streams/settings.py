@@ -60,7 +60,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
                 shown="30s")] = 30.0
     to: Annotated[
         str | None,
-        setting("Send the results to a subject as well, a message per row: nats://host:4222/SUBJECT.",
+        setting("Send the results to a subject or topic as well, a message per row: nats://host:4222/SUBJECT, "
+                "kafka://host:9092/TOPIC.",
                 text("URL"))] = None
     once: Annotated[bool, setting("Stop when everything that waits is committed.", FLAG)] = False
     settle: Annotated[
