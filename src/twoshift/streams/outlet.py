@@ -17,6 +17,7 @@ import msgspec
 
 from twoshift.batch.part_rows import part_batches
 from twoshift.batch.plan import Plan
+from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.policy.retries import RetryPolicy
 from twoshift.ports import Blobs
@@ -49,6 +50,7 @@ class Outlet(Protocol):
         ...
 
 
+@decodable
 class SentMark(msgspec.Struct, frozen=True):
     """How many windows a place has at least: kept beside the parts, for the day when its last messages have expired."""
 
