@@ -125,6 +125,14 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
                 del sched.workqueue[module]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _hints_by_package() -> Iterator[None]:
+    """Hints that name what is missing one by one, however the sources under test are installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("twoshift.extras.installed_from", lambda: None)
+        yield
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[JobFolder]:
     """A folder with a small model and its input; what was started in it is ended."""

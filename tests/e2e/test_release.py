@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,14 @@ def test_the_program_says_its_version(installed: Path, outside: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, f"twoshift {__version__}\n")
+
+
+def test_a_hint_names_the_wheel_that_is_installed(built: Path, installed: Path, outside: Path) -> None:
+    code = "from twoshift.extras import install_command; print(install_command('serve', ['httptools']))"
+    asked = [installed / "bin" / "python", "-c", code]
+    said = subprocess.run(asked, cwd=outside, env=_environment(outside), capture_output=True, text=True, check=True)
+    (wheel,) = built.glob("*.whl")
+    assert shlex.split(said.stdout) == ["pip", "install", f"{wheel}[serve]"]
 
 
 def test_a_job_runs(installed: Path, outside: Path) -> None:

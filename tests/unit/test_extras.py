@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from twoshift import extras
 from twoshift.errors import NotInstalled
 from twoshift.extras import EXTRAS, missing_from, needed, not_installed
+from twoshift.extras import installed_from as _installed_from
 
 _ROOT = Path(__file__).parents[2]
 _DECLARED = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -77,3 +80,59 @@ def test_no_text_of_the_program_or_its_docs_installs_twoshift_from_a_registry() 
     pages = [*(_ROOT / "src").rglob("*.py"), *(_ROOT / "docs").rglob("*.md"), *_ROOT.glob("*.md")]
     wrong = [str(page) for page in pages if re.search(r"pip install\s[^\n`]*\btwoshift\b", page.read_text())]
     assert wrong == []
+
+
+class _Installed:
+    """A distribution with that note of pip's."""
+
+    def __init__(self, note: object, package: Path) -> None:
+        self._note, self._package = note, package
+
+    def read_text(self, _name: str) -> str | None:
+        return None if self._note is None else json.dumps(self._note)
+
+    def locate_file(self, _name: str) -> Path:
+        return self._package
+
+
+_PACKAGE = Path(extras.__file__).parent
+_WHEEL = "twoshift-0.1.0-py3-none-any.whl"
+
+
+def _hint(note: object, package: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    read = _installed_from.__wrapped__  # conftest has put another in its place
+    monkeypatch.setattr(extras.metadata, "distribution", lambda _name: _Installed(note, package))
+    monkeypatch.setattr(extras, "installed_from", read)
+    return shlex.split(extras.install_command("grpc", ["grpcio"]))
+
+
+def test_an_editable_install_is_extended_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = _PACKAGE.parents[1]
+    note = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+    assert _hint(note, Path("elsewhere"), monkeypatch) == ["pip", "install", "-e", f"{checkout}[grpc]"]
+
+
+def test_a_folder_and_a_wheel_are_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / _WHEEL).touch()
+    found = _hint({"url": folder.as_uri(), "dir_info": {}}, _PACKAGE, monkeypatch)
+    assert found == ["pip", "install", f"{folder}[grpc]"]
+    wheel = {"url": (folder / _WHEEL).as_uri(), "archive_info": {}}
+    assert _hint(wheel, _PACKAGE, monkeypatch) == ["pip", "install", f"{folder / _WHEEL}[grpc]"]
+
+
+def test_a_commit_of_a_repository_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = {"url": "https://git.example/twoshift", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
+    named = "twoshift[grpc] @ git+https://git.example/twoshift@abc"
+    assert _hint(note, _PACKAGE, monkeypatch) == ["pip", "install", named]
+
+
+@pytest.mark.parametrize(
+    "note", [None, {}, [], {"url": 3}, {"url": "file:///no/such/twoshift.whl"}, {"url": "file:///", "dir_info": None}]
+)
+def test_packages_are_named_where_nobody_knows_what_was_installed(
+    note: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path("elsewhere") if isinstance(note, dict) and "dir_info" in note else _PACKAGE
+    assert _hint(note, package, monkeypatch) == ["pip", "install", "grpcio"]

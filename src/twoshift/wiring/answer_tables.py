@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from twoshift.answers.generations import Generation
 from twoshift.errors import InvalidInput
+from twoshift.extras import install_command, missing_from
 from twoshift.wiring.blob_stores import blobs_for
 
 __all__ = ["build_table"]
@@ -16,6 +17,7 @@ def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) 
     try:
         from twoshift.batch.answer_job import build_answers  # pyarrow: an extra
     except ModuleNotFoundError as error:
-        accepted = "a table that was built with the job (--answer-key), or the package pyarrow: pip install pyarrow"
+        how = install_command("jobs", missing_from("jobs"))
+        accepted = f"a table that was built with the job (--answer-key), or the package pyarrow: {how}"
         raise InvalidInput("precomputed", output, accepted) from error
     return build_answers(output, key, place, blobs_for, tell)
