@@ -1,4 +1,4 @@
-"""From batch to online and back: a nightly job, its answers by key, live misses, a stream that keeps them fresh."""
+"""A job's answers by key in a running server: replaced, deleted, in Redis; and live ones where they are missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -147,40 +146,3 @@ def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, tmp_pa
     finally:
         made.end()
         redis.kill()
-
-
-def test_the_way_from_a_nightly_job_to_a_stream_needs_no_other_model(place: Path) -> None:
-    """The job's own output, with texts as keys; then a stream in its place."""
-    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--key", "body"]
-    first = Server(place / "home", *words, "--precomputed", f"{place}/monday", "--on-miss", "error")
-    try:
-        until(lambda: first.counted("precomputed_keys", model="words") == 4)
-        until(lambda: embed(first, [DOCS["road"]]).status == 200)
-        batch = vectors(embed(first, [DOCS["road"], "a blue fox"]))
-        refused = embed(first, ["never seen"])
-        assert (refused.status, "computes nothing live" in refused.message) == (404, True)
-    finally:
-        first.end()
-    stream = ["stream", f"{place}/docs", "--model", "words.py:Words", "--text", "body", "--keep", "id,body", "--once"]
-    program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
-    second = Server(place / "home", *words, "--precomputed", f"{place}/live", "--write-back", "--fronts", "2")
-    try:
-        until(lambda: second.counted("precomputed_keys", model="words") == 4)
-        until(lambda: source(embed(second, [DOCS["road"]])) == "precomputed")
-        fresh = embed(second, [DOCS["road"], "a blue fox"])
-        np.testing.assert_allclose(vectors(fresh), batch, rtol=1e-6)
-        tower = embed(second, ["a tall tower"])
-        assert source(tower) == "live"
-        until(lambda: source(embed(second, ["a tall tower"])) == "precomputed")  # written back, by either front
-        assert vectors(embed(second, ["a tall tower"])) == vectors(tower)
-        assert second.counted("precomputed_rows_total", model="words", found="written_back") > 0
-        pq.write_table(table({"tower": "a tall tower"}), place / "docs" / "wednesday.parquet")
-        shutil.rmtree(place / "monday")  # the job is dropped
-        program(place, *stream, "--settle", "0s", "-o", f"{place}/live")
-        until(lambda: second.counted("precomputed_keys", model="words") == 5)
-        before = second.counted("precomputed_rows_total", model="words", found="hit")
-        until(lambda: embed(second, ["a tall tower"]).status == 200
-              and second.counted("precomputed_rows_total", model="words", found="hit") > before)  # fmt: skip
-        assert vectors(embed(second, ["a tall tower"])) == vectors(tower)
-    finally:
-        second.end()

@@ -69,6 +69,13 @@ def test_what_was_computed_answers_the_next_time_and_tells_its_age(process: Proc
     assert process.ask(["new"], [7]).source == "live"  # too old
 
 
+@pytest.mark.parametrize("key", ["", " ", "\0", "a\nb", "ключ", "e\u0301", "\U0001f98a" * 9, "x" * 70_000, "\ud800"])
+def test_any_text_is_a_key(process: Process, key: str) -> None:
+    process.ask([key], [7])
+    assert scores(process.until_kept([key], [7])) == [7.0]
+    assert process.ask([key + "x"], [7]).source == "live"
+
+
 def test_other_processes_and_the_next_start_find_it(process: Process, tmp_path: Path) -> None:
     process.ask(["new"], [7])
     process.until_kept(["new"], [7])
