@@ -1,4 +1,4 @@
-"""LoRA adapters of smollm in vLLM, loaded once: each answers as it does alone, whoever shares its steps."""
+"""LoRA adapters of a tiny Llama in vLLM, loaded once: each answers as it does alone, whoever shares its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from lora_adapters import write_adapter
-from real_smollm import MARKS, smollm_home
+from real_smollm import MARKS
+from tiny_llm import tiny_llama
 
 from twoshift.errors import NotFound
 from twoshift.generation import GenerationParams, GenerationRequest, Message
@@ -21,15 +22,13 @@ NAMES = ("", "sql", "support")  # the first is the base
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    from twoshift.runtime.llm.smollm import smollm_folder
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TWOSHIFT_HOME", str(smollm_home(tmp_path_factory)))
-        made = tmp_path_factory.mktemp("adapters")
-        for seed, (name, rank) in enumerate((("sql", 4), ("support", 9))):
-            write_adapter(made / name, smollm_folder(), seed, rank)
-        yield made
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the base and its adapters."""
+    made = tmp_path_factory.mktemp("adapters")
+    base = tiny_llama(made / "tiny")
+    for seed, (name, rank) in enumerate((("sql", 4), ("support", 9))):
+        write_adapter(made / name, base, seed, rank)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def runtime(folders: Path) -> Iterator[LlmRuntime]:
     adapters = {name: str(folders / name) for name in NAMES if name}
     # In fp32: in bf16 a batch of two is another sum than a batch of one
     options = LlmOptions("cpu", "fp32", context_tokens=512, kv_bytes=256 << 20, max_sequences=8, adapters=adapters)
-    loaded = load_llm("smollm", options)
+    loaded = load_llm(str(folders / "tiny"), options)
     yield loaded
     loaded.close()
 
@@ -119,5 +118,5 @@ def test_its_adapters_are_told_with_their_checksums_and_no_other_is_taken(runtim
         name: str(folders / name) for name in ("sql", "support")
     }
     assert len({each.checksum for each in runtime.info.adapters.values()}) == 2
-    with pytest.raises(NotFound, match=r"one of smollm, sql, support"):
+    with pytest.raises(NotFound, match=r"one of \S+tiny, sql, support"):
         runtime.prepare([GenerationRequest("x", adapter="chess")])
