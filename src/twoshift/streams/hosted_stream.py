@@ -105,7 +105,7 @@ class HostedStream:
         if seated is not None:
             self._hear(seated)
         if self._seated is None:
-            self._place(streams_at)
+            self._place(streams_at, withheld)
         else:
             self._look_after(self._seated, withheld)
 
@@ -123,10 +123,10 @@ class HostedStream:
 
     # In the host's thread
 
-    def _place(self, streams_at: Counter[LaneReplica]) -> None:
+    def _place(self, streams_at: Counter[LaneReplica], withheld: str) -> None:
         if not self._is_wanted or self.end is not None or time.monotonic() < self._retry_s:
             return
-        self.why_waits = self.fleet.why_away() or self.fleet.why_dead()
+        self.why_waits = self.fleet.why_away() or self.fleet.why_dead() or withheld
         replicas = () if self.why_waits else self.fleet.replicas()
         if not replicas:
             self.why_waits = self.why_waits or f"no replica of {self.model} is ready"
