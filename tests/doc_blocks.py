@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LANGUAGES", "NOT_RUN", "ROOT", "Block", "blocks", "command_lines", "reason_not_to_run"]
+__all__ = [
+    "LANGUAGES", "NOT_RUN", "ROOT", "Block", "blocks", "command_lines", "in_sentences", "reason_not_to_run",
+]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -90,6 +92,13 @@ def command_lines(block: Block) -> list[str]:
         made += [each.strip() for each in bare.split(" && ") if each.strip()]
         text = ""
     return made
+
+
+def in_sentences() -> list[tuple[str, str]]:
+    """Commands that stand in sentences, and the pages of these."""
+    texts = {page: _FENCE.sub("", page.read_text(encoding="utf-8")) for page in PAGES}
+    found = ((page, line) for page, text in texts.items() for line in re.findall(r"`(twoshift [^`]+)`", text))
+    return [(str(page.relative_to(ROOT)), " ".join(line.split())) for page, line in found]
 
 
 def reason_not_to_run(block: Block, line: str) -> str | None:

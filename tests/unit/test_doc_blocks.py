@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from doc_blocks import LANGUAGES, NOT_RUN, ROOT, Block, blocks, command_lines, reason_not_to_run
+from doc_blocks import LANGUAGES, NOT_RUN, ROOT, Block, blocks, command_lines, in_sentences, reason_not_to_run
 from twoshift.batch.settings import read_settings as read_job
 from twoshift.cli import main, parser
 from twoshift.serve.settings import read_settings as read_server
@@ -84,14 +84,30 @@ def test_a_command_is_one_that_there_is(
         assert (ROOT / path).exists(), path
 
 
+def test_commands_in_sentences_have_options_that_there_are() -> None:
+    odd = list[str]()
+    for page, line in in_sentences():
+        node, _, given = found_command(shlex.split(line)[1:])
+        flags = {flag for each in node.params for flag in (*each.opts, *each.secondary_opts)} | {"--help"}
+        is_group = hasattr(node, "commands") and given and given[0].isalpha()  # a name that it does not have
+        if is_group or any(word.startswith("--") and word.partition("=")[0] not in flags for word in given):
+            odd.append(f"{page}: {line}")
+    assert odd == []
+
+
+def found_command(words: list[str]) -> tuple[Any, str, list[str]]:
+    """The command that the words name, its name, and what they give it."""
+    node, name = parser(words[0]), "twoshift"
+    while hasattr(node, "commands") and words and words[0] in node.commands:
+        node, name, words = node.commands[words[0]], f"{name} {words[0]}", words[1:]
+    return node, name, words
+
+
 def check_twoshift(block: Block, words: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Its options are known; where it is a job, a stream or a server that is not run, its settings are read."""
     monkeypatch.chdir(folder)
     write_files(block.page, words, folder)
-    node, name = parser(words[0]), "twoshift"
-    given = words
-    while hasattr(node, "commands") and given and given[0] in node.commands:
-        node, name, given = node.commands[given[0]], f"{name} {given[0]}", given[1:]
+    node, name, given = found_command(words)
     with node.make_context(name, [*given], resilient_parsing=False):
         pass
     if words[0] in ("run", "serve", "stream") and "--on" not in words:
