@@ -129,12 +129,23 @@ def test_a_new_run_replaces_all_of_it_and_rows_that_were_replaced_go(
     before = load(place, "g1", {"a": 1.0, "b": 1.0})
     server.followed.look()
     load(place, "g2", {"a": 2.0})
-    assert server.ask("a", "b") == ([1.0, 1.0], "precomputed")  # until it looks, all of the old ones
-    server.followed.look()
+    looked = asyncio.run(server.answers.look_up(RequestKeys(["a", "b"], "keys[{}]"), None, server.model))
+    assert [each.found for each in looked] == ["hit", "miss"]  # of the new run, though it had not looked yet
     assert server.ask("a", "b") == ([2.0, 0.5], "mixed")
-    (rows,) = before.files
-    assert 0 < redis.client().ttl(rows) <= 60
+    assert not redis.client().exists(*before.files)
     assert server.followed.counts.swaps == 2
+
+
+def test_a_redis_that_refuses_a_look_up_is_told_once_and_answers_are_computed(
+    place: str, server: Server, redis: RealRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    (rows,) = load(place, "g1", {"a": 1.0}).files
+    server.followed.look()
+    redis.client().delete(rows)
+    redis.client().set(rows, "no hash")
+    for _ in range(2):
+        assert server.ask("a")[0] == [0.5]
+    assert sum("refuses a look-up: WRONGTYPE" in each for each in caplog.messages) == 1
 
 
 def test_the_same_job_is_loaded_once_and_an_older_one_is_known_as_done(place: str) -> None:

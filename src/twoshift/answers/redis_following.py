@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import Any, NamedTuple
 
 from twoshift.answers.following import Follower
@@ -33,7 +34,8 @@ class FollowedRedis(Follower):
         super().__init__(location, key)
         self.place: RedisPlace = redis_place(location, "precomputed")
         self._redis = redis_package(location)
-        self._client: Any = None  # of the thread
+        self._looking, self._refusal = threading.Lock(), ""
+        self._client: Any = None  # of who looks
         self._open: OpenRedis | None = None
         self.down = ""  # why it does not answer; empty where it does
 
@@ -48,17 +50,18 @@ class FollowedRedis(Follower):
         return self._open
 
     def look(self) -> None:
-        """What is current; what was stays where Redis does not answer."""
-        try:
-            if self._client is None:
-                self._client = self.place.connect(_TIMEOUT_S)
-            self._found(read_current(self._client, self.place))
-        except (self._redis.RedisError, OSError) as error:
-            self._disconnect()
-            self.failed(error)
-        except TwoshiftError as error:
-            self._open = None
-            self._tell(f"the precomputed answers {self.location} cannot be used: {error}")
+        """What is current; what was stays where Redis does not answer. For any thread."""
+        with self._looking:
+            try:
+                if self._client is None:
+                    self._client = self.place.connect(_TIMEOUT_S)
+                self._found(read_current(self._client, self.place))
+            except (self._redis.RedisError, OSError) as error:
+                self._disconnect()
+                self.failed(error)
+            except TwoshiftError as error:
+                self._open = None
+                self._tell(f"the precomputed answers {self.location} cannot be used: {error}")
 
     def failed(self, error: Exception) -> None:
         """A look-up or a look has; answers are computed until one succeeds."""
@@ -73,6 +76,13 @@ class FollowedRedis(Follower):
         self.down = f"Redis at {self.place.url} does not answer: {reason}"
         if self._open is None:
             self.why_none = self.down
+
+    def refused(self, error: Exception) -> None:
+        """Redis answers, and does not do what it is asked: a right that is missing, or another type."""
+        reason = redis_reason(error)
+        if not self.down and reason != self._refusal:
+            _logger.warning("Redis at %s refuses a look-up: %s", self.place.url, reason)
+            self._refusal = reason
 
     def _found(self, made: Generation | None) -> None:
         if self.down:

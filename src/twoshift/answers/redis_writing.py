@@ -22,7 +22,6 @@ __all__ = ["RedisTables", "RedisWriter", "read_current"]
 
 _CHUNK_ROWS, _CHUNK_BYTES = 2_000, 4 << 20
 _UNFINISHED_S = 900  # that rows without a pointer live, from the last that was added
-_REPLACED_S = 60  # that rows live on which a request may be reading
 _HISTORY = 1_000
 _TIMEOUT_S, _DELAY_S = 30.0, 60.0
 
@@ -135,7 +134,7 @@ def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation
         at_once.lpush(place.key("history"), made.name)
         at_once.ltrim(place.key("history"), 0, _HISTORY - 1)
         for replaced in () if before is None else before.files:
-            at_once.expire(replaced, _REPLACED_S)
+            at_once.unlink(replaced)  # and no expiry: that would hold up Redis while it frees millions of rows
         there = int(at_once.execute()[0])
     if there != made.rows:
         raise Broken(

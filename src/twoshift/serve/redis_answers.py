@@ -12,7 +12,7 @@ from twoshift.answers.generations import Generation
 from twoshift.answers.kept_rows import KeptKey, KeptRow, pack_kept, unpack_kept
 from twoshift.answers.records import unpack_record
 from twoshift.answers.redis_following import FollowedRedis, OpenRedis
-from twoshift.answers.redis_place import redis_package
+from twoshift.answers.redis_place import redis_package, redis_reason
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Rules
@@ -107,7 +107,7 @@ class RedisCalls:
                 for call in calls:
                     call.command(together)
                 return together.execute(raise_on_error=False)
-        except (self._redis.RedisError, OSError) as error:
+        except Exception as error:  # the client's own; whatever it is, those who wait are told, and the thread goes on
             self._followed.failed(error)
             return [error] * len(calls)
 
@@ -129,18 +129,31 @@ class RedisStore:
         return self._followed.why_none
 
     async def find(self, keys: Sequence[bytes | None], info: RuntimeInfo) -> Sequence[Looked]:
-        """One call for all of them."""
-        table, wanted = self._followed.now(), [key for key in keys if key is not None]
+        """One call for all of them; another one where the rows were replaced meanwhile."""
+        wanted = [key for key in keys if key is not None]
         if self._followed.down:
             return [Unavailable(self._followed.down)] * len(keys)
-        if table is None or not wanted or not table.rows_key:
-            return [None] * len(keys)
         try:
-            values = await self._calls.ask(lambda redis: redis.hmget(table.rows_key, wanted))
+            table, values = await self._asked(wanted)
+            if None in values and not await self._is_there(table):
+                await asyncio.to_thread(self._followed.look)  # a new run has replaced them: nothing is missing yet
+                table, values = await self._asked(wanted)
         except Exception as error:  # the client's own, or a timeout
-            return [Unavailable(f"Redis at {self._followed.place.url} does not answer: {error}")] * len(keys)
+            self._followed.refused(error)
+            return [Unavailable(f"Redis at {self._followed.place.url} does not answer: {redis_reason(error)}")] * len(
+                keys
+            )
         found = iter(values)
-        return [None if key is None else _stored(table, key, next(found)) for key in keys]
+        return [None if key is None or table is None else _stored(table, key, next(found)) for key in keys]
+
+    async def _asked(self, wanted: list[bytes]) -> tuple[OpenRedis | None, Sequence[bytes | None]]:
+        table = self._followed.now()
+        if table is None or not wanted or not table.generation.rows:
+            return None, ()
+        return table, await self._calls.ask(lambda redis: redis.hmget(table.rows_key, wanted))
+
+    async def _is_there(self, table: OpenRedis | None) -> bool:
+        return table is None or bool(await self._calls.ask(lambda redis: redis.exists(table.rows_key)))
 
 
 class RedisKept:
