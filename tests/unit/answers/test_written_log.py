@@ -147,6 +147,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_two_that_are_killed_while_they_write_leave_whole_rows(tmp_path: Path) -> None:
     path, env = (
         tmp_path / "v1.log",

@@ -35,6 +35,7 @@ def test_promtool_takes_the_rules(promtool: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_must_and_not_otherwise(promtool: str) -> None:
     done = subprocess.run([promtool, "test", "rules", CASES], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

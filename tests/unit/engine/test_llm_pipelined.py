@@ -40,6 +40,7 @@ def test_a_block_has_its_answers_in_order(stop: tuple[str, ...]) -> None:
     assert read <= counted <= ran  # but for the last step, which is on its way
 
 
+@pytest.mark.slow
 def test_sequences_that_are_taken_out_for_live_ones_go_on_from_their_tokens() -> None:
     llm = PipelinedLlm(replace(SHAPE, step_tokens=64))
     engine = engine_of(llm, LlmObjective(tpot_s=0.02), serves=True)
