@@ -8,20 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, needed, not_installed
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.wiring.blob_stores import blobs_for
-from twoshift.wiring.deployed_versions import deployed_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from twoshift.batch.job_host import JobHost
-    from twoshift.batch.job_seats import LaneReplica, LiveFleet
     from twoshift.batch.requests.batch_host import BatchHost
     from twoshift.blobs.roots import Roots
     from twoshift.ports import Blobs
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from twoshift.serve.http.usage import NoUsage
     from twoshift.serve.keys import Caller, Keys
     from twoshift.serve.ledger import Ledger, Prices
-    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.settings import ServeSettings
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
@@ -213,12 +209,13 @@ def _job_host(
     from twoshift.batch.job_host import JobHost
     from twoshift.fleet.tenancy import allowances, own_files
     from twoshift.store.jobs import SqlJobs
+    from twoshift.wiring.live_fleets import LiveFleets
 
     database, claim = held
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, _fleets(models, settings), allowed, claim, notifier.check)
+    return JobHost(jobs, LiveFleets(models, settings).of, allowed, claim, notifier.check)
 
 
 def _stream_host(
@@ -228,75 +225,17 @@ def _stream_host(
     from twoshift.store.jobs import SqlJobs
     from twoshift.streams.stream_host import StreamHost
     from twoshift.types import JobKindName
+    from twoshift.wiring.live_fleets import LiveFleets
 
     store = SqlJobs(held[0], claim=held[1], kinds=(JobKindName.STREAM,))
     usd = partial(_prices(settings).usd, MICRO)
-    return StreamHost(store, _fleets(models, settings), jobs.allowance_of, jobs.check_ours, usd)
+    return StreamHost(store, LiveFleets(models, settings).of, jobs.allowance_of, jobs.check_ours, usd)
 
 
 def _prices(settings: ServeSettings) -> Prices:
     from twoshift.serve.ledger import Prices
 
     return Prices(settings.price_of, settings.batch_price_share)
-
-
-def _fleets(models: Deployments, settings: ServeSettings) -> Callable[[str], LiveFleet]:
-    from twoshift.batch.job_seats import EngineReplica, LiveFleet
-    from twoshift.fleet.fleet_backend import FleetBackend
-    from twoshift.serve.llm.language_model import is_language_model
-    from twoshift.serve.llm.model import ServedLlm
-    from twoshift.serve.model import ServedModel
-
-    here: WeakKeyDictionary[LiveModel, EngineReplica] = WeakKeyDictionary()  # a job finds its seat again
-
-    def own(name: str) -> ServedModel | ServedLlm | None:
-        found = models.get(name)
-        return found.backend if found is not None and isinstance(found.backend, ServedModel | ServedLlm) else None
-
-    def replicas(name: str) -> Sequence[LaneReplica]:
-        found = models.get(name)
-        if found is None:
-            return ()
-        backend = found.backend
-        if isinstance(backend, FleetBackend):
-            return backend.lane_replicas()
-        assert isinstance(backend, ServedModel | ServedLlm)  # noqa: S101 - there are three
-        return [here.get(backend) or here.setdefault(backend, EngineReplica(backend.engine))]
-
-    def why_dead(name: str) -> str:  # another replica is started for one that dies in a process of its own
-        backend = own(name)
-        return "" if backend is None else backend.engine.why_dead
-
-    def why_away(name: str) -> str:
-        known = models.all.get(name)
-        return f"{name} is not deployed on this server" if known is None else known.why_not
-
-    def slo_s(name: str) -> float | None:
-        found = models.get(name)
-        return None if found is None or is_language_model(found.backend) else found.derived.slo_s
-
-    def fleet_of(name: str) -> LiveFleet:
-        version, known = None, models.known(name)
-        if known is None:
-            name, version = deployed_version(models, name, settings.registry)
-            known = models.all[name]
-        asked, name = name, known.name
-        serving = models.get(name)
-        is_llm = serving is not None and is_language_model(serving.backend)
-        return LiveFleet(
-            partial(replicas, name),
-            known.metrics.recent,
-            is_llm,
-            partial(why_dead, name),
-            partial(why_away, name),
-            name,
-            None if asked == name else asked,
-            partial(slo_s, name),
-            settings.models[name].job_replicas(settings.engine),
-            version,
-        )
-
-    return fleet_of
 
 
 def _batch_host(
