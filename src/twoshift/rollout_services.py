@@ -50,7 +50,9 @@ def rollouts_for(
         return shadow_of(of.rollout, split, loop)
 
     source = RegisteredVersions(models, settings.models, settings.registry)
-    return Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for)
+    made = Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for)
+    made.scored = services.predictions.add
+    return made
 
 
 def rollout_metrics(rollouts: Rollouts | NoJobs, models: Deployments) -> MoreMetrics:

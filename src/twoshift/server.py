@@ -389,6 +389,7 @@ class Server:
         deployment.may_skip_device = self._precomputed.follow(name, self.settings.models[name])
         for scaler in scalers_for({name: deployment}, self.settings, services.backlog, self._note).values():
             self._scalers[name] = scaler
+            scaler.scored = partial(self._services.scored, name)
             scaler.start(self.settings.models[name].scale.every_s)
         if not isinstance(services.jobs, NoJobs):
             services.jobs.look_again()

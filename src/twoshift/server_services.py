@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, needed, not_installed
+from twoshift.prediction_ports import Prediction
 from twoshift.serve.http.jobs import NoJobs
+from twoshift.serve.prediction_log import NoPredictions, PredictionLog
 from twoshift.wiring.blob_stores import blobs_for
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from twoshift.batch.job_host import JobHost
     from twoshift.batch.requests.batch_host import BatchHost
     from twoshift.blobs.roots import Roots
+    from twoshift.policy.scale_scores import ScaleScore
     from twoshift.ports import Blobs
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.deployments import Deployments
@@ -63,10 +66,11 @@ class ServerServices:
     schedules: Scheduler | NoJobs
     notifier: Notifier | NoJobs
     database: Database | None = None  # of all of these
+    predictions: PredictionLog | NoPredictions = field(default_factory=lambda: NoPredictions("there is no database"))
 
     def start(self) -> None:
         """Go on with what an earlier server has left; raises TryLater."""
-        for each in (self.jobs, self.streams, self.batches, self.schedules, self.notifier):
+        for each in (self.predictions, self.jobs, self.streams, self.batches, self.schedules, self.notifier):
             each.start()
 
     def close(self, grace_s: float) -> bool:
@@ -76,7 +80,13 @@ class ServerServices:
         self.notifier.close()
         ended = self.streams.close(grace_s)
         ended = self.batches.close(max(0.0, until_s - time.monotonic())) and ended
-        return self.jobs.close(max(0.0, until_s - time.monotonic())) and ended
+        ended = self.jobs.close(max(0.0, until_s - time.monotonic())) and ended
+        self.predictions.close()
+        return ended
+
+    def scored(self, model: str, score: ScaleScore) -> None:
+        """What came of a scaling decision."""
+        self.predictions.add(Prediction("scaling", model, *score, time.time()))
 
     def backlog(self, model: str) -> list[tuple[int, float, int]]:
         """Of jobs and streams over a model: rows left, seconds left, and the replicas that each asks for."""
@@ -102,6 +112,7 @@ def services_for(
         return no_services(held)
     from twoshift.store.claimed import ClaimedDatabase
     from twoshift.store.notices import SqlNotices
+    from twoshift.store.predictions import SqlPredictions
     from twoshift.store.schedules import SqlSchedules
     from twoshift.triggers.notifier import Notifier
     from twoshift.triggers.scheduler import Scheduler
@@ -110,14 +121,16 @@ def services_for(
     claimed = ClaimedDatabase(*held)
     sender = Sender(settings.allow_private_webhooks)
     notifier = Notifier(SqlNotices(claimed), settings.webhooks, sender, lambda: jobs.check_ours(), _job_log(held))
-    jobs = _job_host(models, settings, keys, held, notifier)
+    predictions = PredictionLog(SqlPredictions(held[0]))
+    jobs = _job_host(models, settings, keys, held, (notifier, predictions))
 
     def marker_at(location: str, owner: str) -> str | None:
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
     streams = _stream_host(models, settings, held, jobs)
-    return ServerServices(jobs, streams, _batch_host(models, settings, held, jobs), schedules, notifier, held[0])
+    batches = _batch_host(models, settings, held, jobs)
+    return ServerServices(jobs, streams, batches, schedules, notifier, held[0], predictions)
 
 
 def service_metrics(services: ServerServices) -> MoreMetrics:
@@ -156,7 +169,7 @@ def no_services(why: str | TwoshiftError) -> ServerServices:
     from twoshift.serve.batch_desk import NoBatches
 
     none = NoJobs(why)
-    return ServerServices(none, none, NoBatches(why), none, none)
+    return ServerServices(none, none, NoBatches(why), none, none, predictions=NoPredictions(why))
 
 
 def _held_database(
@@ -204,7 +217,7 @@ def _job_host(
     settings: ServeSettings,
     keys: Keys,
     held: tuple[Database, SqlClaim],
-    notifier: Notifier,
+    told: tuple[Notifier, PredictionLog],  # of ends, and of what came of predictions
 ) -> JobHost:
     from twoshift.batch.job_host import JobHost
     from twoshift.fleet.tenancy import allowances, own_files
@@ -215,7 +228,7 @@ def _job_host(
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, LiveFleets(models, settings).of, allowed, claim, notifier.check)
+    return JobHost(jobs, LiveFleets(models, settings).of, allowed, claim, told[0].check, told[1].add)
 
 
 def _stream_host(

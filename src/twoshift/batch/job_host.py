@@ -21,6 +21,7 @@ from twoshift.batch.warm import warm
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import Claim, JobRecord, JobStore
+from twoshift.prediction_ports import Prediction
 from twoshift.types import JobKindName
 
 __all__ = ["JobHost"]
@@ -44,12 +45,14 @@ class JobHost:
         claim: Claim | None = None,  # without it nobody else has the store
         # raises where an owner's job names webhooks that it may not
         check_notify: Callable[[Sequence[str], str], None] = lambda _named, _owner: None,
+        scored: Callable[[Prediction], None] = lambda _scored: None,  # told what came of predictions
     ) -> None:
         self.allowance_of = allowance_of
         self.kinds: dict[JobKindName, HostedKind] = {JobKindName.TABLE: HostedTables(allowance_of)}
         self._jobs = ClaimedJobs(store, claim)
         self._queue = JobQueue(self._jobs, self.kinds, fleet_of, allowance_of)
         self._intake = JobIntake(self._jobs, fleet_of, allowance_of, check_notify, self._queue.begin_queued)
+        self._queue.scored = scored
         self.outlooks = self._queue.running.outlooks
         self.overdue = 0  # jobs that wait although their windows have ended, as the store last said
         self.looks = JobLooks(self._jobs, self.kinds, allowance_of)

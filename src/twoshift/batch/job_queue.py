@@ -26,6 +26,7 @@ from twoshift.batch.turns import in_turn
 from twoshift.errors import Elsewhere, TryLater, TwoshiftError
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
+from twoshift.prediction_ports import Prediction
 from twoshift.types import JobKindName, JobState
 
 __all__ = ["JobQueue"]
@@ -49,6 +50,7 @@ class JobQueue:
     ) -> None:
         self._jobs, self._kinds, self._fleet_of, self._allowance_of = jobs, kinds, fleet_of, allowance_of
         self.running = RunningJobs()
+        self.scored: Callable[[Prediction], None] = lambda _scored: None  # told what came of predictions
         self._beginning = threading.Lock()  # one at a time looks for jobs to begin
         self._closed = threading.Event()  # nothing is begun any more
         self._ticker = threading.Thread(target=self._tick, name="twoshift-lanes", daemon=True)
@@ -197,6 +199,8 @@ class JobQueue:
                 reason = begun.handed_back
                 self.running.hold_off(job_id)
             begun.ending = result.ending
+            for each in begun.forecast.scored(result, job_id, *begun.payer):
+                self.scored(each)
             begun.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
             self.running.try_later(job_id, error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S)

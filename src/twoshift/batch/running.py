@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from twoshift.batch.allowance import Allowance
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job, JobResult
+from twoshift.batch.job_forecast import JobForecast
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import Payer, Used
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
@@ -45,6 +46,7 @@ class HostedJob:
     ending: Ending | None = None  # of this run
     handed_back: str = ""  # to the queue, and why
     predicted_s: float | None = None  # that this run would take, as it was said first
+    forecast: JobForecast = field(default_factory=JobForecast)
 
     @property
     def billed(self) -> Payer:
@@ -55,6 +57,7 @@ class HostedJob:
     def heard(self, now: JobSnapshot) -> None:
         """How far it is; who tells the store is another: a job does not wait for the database."""
         self.lane.follow(now)
+        self.forecast.heard(now, bool(self.lane.why_held))
         self.now = self.last = now
         if self.predicted_s is None and now.left_s is not None:
             self.predicted_s = now.elapsed_s + now.left_s

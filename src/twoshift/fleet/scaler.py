@@ -13,6 +13,7 @@ from twoshift.fleet.actuator import Actuator
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.policy.autoscale import AutoscalePolicy, FleetScale, FleetState, Signal
 from twoshift.policy.scale_journal import scale_entry, scale_header
+from twoshift.policy.scale_scores import ScaleScore, ScaleScores
 
 __all__ = ["Scaler"]
 
@@ -37,6 +38,8 @@ class Scaler:
         self.state: FleetState | None = None  # as it was last seen
         self._last: FleetScale | None = None  # what was last decided: the same is not said again
         self._logged = 0
+        self._scores = ScaleScores()
+        self.scored: Callable[[ScaleScore], None] = lambda _score: None  # told what came of decisions
         self._stop, self._look = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,9 +51,12 @@ class Scaler:
         scale = self._policy.decide(state, now_s)
         self.state = state
         self._write(now_s, state, scale)
+        for score in self._scores.seen(state, now_s):
+            self.scored(score)
         change = scale.target - state.replicas.ready - state.replicas.starting
         self._tell(change, scale)
         if change:
+            self._scores.decided(state, scale.target, now_s)
             self._actuator.scale_to(scale.target)
         return scale
 

@@ -10,7 +10,8 @@ from twoshift.report.formats import format_number, format_value
 from twoshift.report.histograms import histogram
 from twoshift.report.lines import area_chart, line_chart
 from twoshift.report.page import figures_row, page, svg_file, table, text
-from twoshift.report.values import Axis, Bar, Bins, Block, Card, Figure, Mark, Sample, Section, Series, Tone
+from twoshift.report.scatter import scatter_chart
+from twoshift.report.values import Axis, Bar, Bins, Block, Card, Dots, Figure, Mark, Sample, Section, Series, Tone
 
 __all__ = [
     "Axis",
@@ -18,6 +19,7 @@ __all__ = [
     "Bins",
     "Block",
     "Card",
+    "Dots",
     "Figure",
     "Mark",
     "Sample",
@@ -32,6 +34,7 @@ __all__ = [
     "histogram",
     "line_chart",
     "page",
+    "scatter_chart",
     "svg_file",
     "table",
     "text",

@@ -6,7 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Axis", "Bar", "Bins", "Block", "Card", "Figure", "Kind", "Mark", "Sample", "Section", "Series", "Tone"]
+__all__ = [
+    "Axis",
+    "Bar",
+    "Bins",
+    "Block",
+    "Card",
+    "Dots",
+    "Figure",
+    "Kind",
+    "Mark",
+    "Sample",
+    "Section",
+    "Series",
+    "Tone",
+]
 
 Kind = Literal["number", "hours", "ms", "seconds", "usd", "share"]
 Tone = Literal["auto", "blue", "orange", "teal", "pink", "sky", "muted"]
@@ -64,6 +78,15 @@ class Sample:
 
     name: str
     values: Sequence[float]
+    tone: Tone = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Named points, each with its own name for the tooltip."""
+
+    name: str
+    points: Sequence[tuple[float, float, str]]
     tone: Tone = "auto"
 
 

@@ -33,6 +33,7 @@ from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_health, add_operations
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.planning import add_planning
+from twoshift.serve.http.predictions import PredictionDesk, add_predictions
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.scoring import add_scoring
@@ -79,6 +80,9 @@ class FrontServices(Protocol):
 
     @property
     def notifier(self) -> DeliveryDesk | NoJobs: ...
+
+    @property
+    def predictions(self) -> PredictionDesk: ...
 
 
 class Front:
@@ -198,6 +202,7 @@ def add_faces(
     add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
     add_planning(app, service.models)
+    add_predictions(app, services.predictions)
     gauges = host_gauges(server, service)
     shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
     add_operations(app, service.unready, shown, service.warnings, service.refresh)

@@ -37,7 +37,9 @@ def make_plan(settings: PlanSettings, measured: MeasuredCurves) -> Plan:
         found = MeasuredCurve(found.cost, scaled, found.about)
     else:
         found, is_measured = _told(settings), False
-    overview = plan_overview(settings.ask, found.cost, found.row, settings.hardware)
+    by_data_sheet = settings.profile is None and settings.overhead_ms is None
+    on = settings.hardware if by_data_sheet else None  # what was measured, nobody knows the device of
+    overview = plan_overview(settings.ask, found.cost, found.row, on)
     padded = found.row.scaled_to(found.row.tokens / (1 - settings.padding))
     return Plan(settings, found.about, is_measured, found.cost, padded, overview)
 

@@ -28,6 +28,7 @@ from twoshift.policy.rollout_values import (
     Warmed,
 )
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
+from twoshift.serve.counts import HistogramCounts
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import crashes_of
 from twoshift.serve.shadow import Shadow
@@ -108,6 +109,11 @@ class RolloutRun:
     def differences(self) -> DifferenceSummary | None:
         """Of the answers that were compared here; None where none are now."""
         return None if self._shadow is None else self._shadow.differences()
+
+    @property
+    def candidate_latency(self) -> HistogramCounts | None:
+        """Of its live requests; None where it had none of its own."""
+        return None if self._split is None else self._split.counted.total().latency
 
     def stop_now(self, why: str) -> None:
         """The stable version answers alone, whatever can be written down now."""

@@ -17,11 +17,13 @@ from twoshift.config import home
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.policy.answer_differences import DifferenceSummary
+from twoshift.prediction_ports import Prediction
 from twoshift.registry.names import parse_ref
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
 from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
+from twoshift.serve.promotion_scores import PromotionScores
 from twoshift.serve.rollout_run import RolloutRun, Split, VersionActs
 from twoshift.serve.settings import ModelSettings
 from twoshift.serve.shadow import Shadow
@@ -80,6 +82,8 @@ class Rollouts:
         self._store, self._models, self._settings, self._acts = store, models, settings, acts
         self._source, self._shadow_for = source, shadow_for
         self._runs: dict[str, RolloutRun] = {}  # by id; of the thread
+        self.scored: Callable[[Prediction], None] = lambda _scored: None  # told what came of predictions
+        self._promotions = PromotionScores()
         self.ended: Counter[tuple[str, str]] = Counter()  # since the start, by deployment and final stage
         self._followed: dict[str, tuple[float, str]] = {}  # by deployment: when its alias was looked at; what it named
         self._answered_s = time.monotonic()  # the database, last
@@ -221,8 +225,15 @@ class Rollouts:
                 run.step(now_s)
                 if run.is_done:
                     del self._runs[rollout_id]
-                    self.ended[run.record.deployment, run.record.stage] += 1
+                    self._ended(run, now_s)
+            for each in self._promotions.due(now_s):
+                self.scored(each)
             self._follow_aliases()
+
+    def _ended(self, run: RolloutRun, now_s: float) -> None:
+        self.ended[run.record.deployment, run.record.stage] += 1
+        if run.record.stage == "promoted" and run.candidate_latency is not None:
+            self._promotions.promoted(run.deployment, run.record.id, run.candidate_latency, now_s)
 
     def _run_of(self, record: RolloutRecord, deployment: Deployment) -> RolloutRun:
         each = self._settings[record.deployment]

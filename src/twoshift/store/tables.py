@@ -29,6 +29,7 @@ __all__ = [
     "metadata",
     "notes",
     "notices",
+    "predictions",
     "rollout_events",
     "rollouts",
     "schedule_runs",
@@ -253,4 +254,22 @@ deployment_minutes = Table(
     Column("minute", BigInteger, primary_key=True),  # of Unix time
     Column("figures", JSON, nullable=False),
     Index("deployment_minutes_by_minute", "minute"),
+)
+
+predictions = Table(  # that were measured
+    "predictions",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String(16), nullable=False),
+    Column("model", String(200), nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("unit", String(16), nullable=False),
+    Column("predicted", Double, nullable=False),
+    Column("measured", Double, nullable=False),
+    Column("at_unix_s", Double, nullable=False),
+    Column("subject", String(64), nullable=False),
+    Column("owner", String(200), nullable=False),
+    Column("low", Double),
+    Column("high", Double),
+    Index("predictions_by_owner", "owner", "number"),
 )

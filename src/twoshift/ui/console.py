@@ -17,6 +17,7 @@ from twoshift.serve.http.operations import Alive
 from twoshift.serve.keys import Access, Keys
 from twoshift.serve.ledger import Prices
 from twoshift.serve.settings import ServeSettings
+from twoshift.ui.calibration import CALIBRATION, calibration_page
 from twoshift.ui.feed import Feed
 from twoshift.ui.guards import Guards, secured, wants_page
 from twoshift.ui.job_pages import JobPages
@@ -88,7 +89,7 @@ class Console:
         self._add("GET", "/console/assets/{name}", self._asset)
         self._add("GET", "/console/events", self._shown(self._events))
         self._add("GET", "/console/history/{name}", self._shown(self._history))
-        for path, page in self._planner.pages.items():
+        for path, page in {**self._planner.pages, CALIBRATION: calibration_page}.items():
             self._add("GET", path, self._shown(page))
         for method, path, page in (*self._job_paths(), *_WORK):
             self._add(method, path, self._shown(page))

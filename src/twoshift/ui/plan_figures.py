@@ -24,7 +24,7 @@ def plan_blocks(plan: Plan) -> Sequence[report.Block | tuple[report.Figure, ...]
         report.figures_row([*_cards(plan)]),
         report.text([*_words(plan)]),
         tuple(charts[:2]),
-        tuple(charts[2:]),
+        *([tuple(charts[2:])] if charts[2:] else []),
         _levers(plan),
     ]
 
@@ -68,6 +68,8 @@ def _cap_card(plan: Plan) -> report.Card:
 
 def _words(plan: Plan) -> Iterator[str]:
     yield f"Call times: {plan.about}."
+    if plan.overview.roofline is None:
+        yield "Device, model size, precision and KV cache are not used: they are in the curve already."
     cap, knee = plan.overview.cap, plan.overview.sweep.knee
     if knee is not None and cap.batch and cap.batch < knee:
         yield (

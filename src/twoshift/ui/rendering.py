@@ -26,6 +26,7 @@ _PAGES = [
     ("/console/batches", "Batches"),
     ("/console/schedules", "Schedules"),
     ("/console/plan", "Plan"),
+    ("/console/predictions", "Predictions"),
 ]
 
 
@@ -50,6 +51,11 @@ def duration(value: float | None) -> str:
 
 def dollars(value: float | None) -> str:
     return _NOTHING if value is None else f"${value:,.2f}" if value >= 0.01 or not value else f"${value:.2g}"
+
+
+def figure(value: float, unit: str) -> str:
+    """Of a prediction: a time or a share."""
+    return percent(value) if unit == "share" else seconds(value) if value < 100 else duration(value)
 
 
 def moment(unix_s: float | None) -> Markup:
@@ -99,6 +105,7 @@ def _environment() -> Environment:
         "number": number,
         "duration": duration,
         "dollars": dollars,
+        "figure": figure,
         "moment": moment,
         "chart": chart,
     }

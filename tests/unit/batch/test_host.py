@@ -21,6 +21,7 @@ pytest.importorskip("sqlalchemy")
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
 from twoshift.batch.hosted import HostedTables
+from twoshift.batch.job_forecast import FIRST_ROWS
 from twoshift.batch.job_host import JobHost
 from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.batch.settings import JobSettings
@@ -30,6 +31,7 @@ from twoshift.errors import DeviceLost, InvalidInput, NotFound, OverLimit
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import RuntimeInfo
+from twoshift.prediction_ports import Prediction
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.store.database import Database
@@ -62,6 +64,7 @@ class Fleet:
     def __init__(self, path: Path) -> None:
         self.path, self.model = path, Square()
         self.allowed: dict[str, Allowance] = {}
+        self.scored: list[Prediction] = []
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
         self.load()
         self.host = self.started()
@@ -73,7 +76,7 @@ class Fleet:
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.fleet_of, self.allowance_of)
+        self.host = JobHost(store, self.fleet_of, self.allowance_of, scored=self.scored.append)
         self.host.start()
         return self.host
 
@@ -152,6 +155,8 @@ def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     assert found.progress["shards_done"] == 10
     assert found.progress["harvested_s"] > 0
     assert [text for _, text in fleet.host.notes(job.id)][-1] == "done"
+    whole = next(each for each in fleet.scored if each.what == FIRST_ROWS)
+    assert (whole.kind, whole.subject, whole.predicted > 0, whole.measured > 0) == ("job", job.id, True, True)
 
 
 def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:

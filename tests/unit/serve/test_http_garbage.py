@@ -117,7 +117,9 @@ def test_threads_that_wait_for_databases_and_disks_are_bounded(monkeypatch: pyte
 
     monkeypatch.setattr(blocking_calls, "ThreadPoolExecutor", Counted)
     none: Any = NoJobs("none here")
-    services: Any = SimpleNamespace(jobs=none, streams=none, batches=NoBatches("-"), schedules=none, notifier=none)
+    services: Any = SimpleNamespace(
+        jobs=none, streams=none, batches=NoBatches("-"), schedules=none, notifier=none, predictions=none
+    )
     server: Any = SimpleNamespace(connections=0)
     usage: Any = SimpleNamespace()
     add_faces(App(told_openai, Keys({})), server, Service(Deployments()), services, usage, [])
