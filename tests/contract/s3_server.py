@@ -61,7 +61,8 @@ def make_bucket(endpoint: str, name: str) -> None:
 
 def put_raw(endpoint: str, bucket: str, quoted_key: str, data: bytes) -> None:
     """An object as another client would put it."""
-    request = urllib.request.Request(f"{endpoint}/{bucket}/{quoted_key}", data=data, method="PUT")  # noqa: S310
+    place, kind = f"{endpoint}/{bucket}/{quoted_key}", {"Content-Type": "application/octet-stream"}  # else it is a form
+    request = urllib.request.Request(place, data=data, headers=kind, method="PUT")  # noqa: S310
     with urllib.request.urlopen(request):  # noqa: S310
         pass
 
