@@ -63,6 +63,12 @@ class RealNats:
 
         self._with(make)
 
+    def change_stream(self, name: str, *subjects: str, **config: Any) -> None:
+        async def change(js: Any) -> None:
+            await js.update_stream(name=name, subjects=list(subjects), **config)
+
+        self._with(change)
+
     def put(self, subject: str, payloads: Sequence[bytes], ids: Sequence[str] = ()) -> None:
         """Messages, in order; with ids the broker drops those that it has."""
 

@@ -183,6 +183,18 @@ def test_a_broker_that_goes_while_results_are_sent_is_waited_for(streaming: Stre
     assert [row["id"] for row in sent(broker, "results")] == list(range(300))
 
 
+def test_a_subject_that_is_full_gets_the_rest_when_it_has_room(streaming: Streaming, broker: RealNats) -> None:
+    broker.make_stream("results", "results", max_msgs=5, discard="new")
+    broker.put("docs.new", rows(range(12)))
+    stream = streaming.stream(to=broker.url("results"), once=True)
+    with running(stream) as thread:
+        until(lambda: "outlet" in dict(stream.counts.snapshot.problems))
+        assert "maximum messages exceeded" in stream.counts.snapshot.problem
+        broker.change_stream("results", "results", max_msgs=100)
+        thread.join()
+    assert [row["id"] for row in sent(broker, "results")] == list(range(12))
+
+
 def test_a_subject_that_others_write_to_is_refused(streaming: Streaming, broker: RealNats) -> None:
     broker.make_stream("results", "results")
     broker.put("results", [b"somebody else's"])

@@ -14,7 +14,7 @@ from twoshift.units import counted, format_duration
 if TYPE_CHECKING:
     from twoshift.streams.progress import StreamSnapshot
 
-__all__ = ["StreamProgress", "stream_lines"]
+__all__ = ["StreamProgress", "stream_figures", "stream_lines"]
 
 _FIRST_S, _EVERY_S = 2.0, 10.0
 
@@ -37,10 +37,11 @@ class StreamProgress:
         self._due_s = time.monotonic() + _EVERY_S
         if now.windows != self._shown or now.catch_up is not None:
             self._shown = now.windows
-            note("; ".join(_words(now, self._fresh_s)))
+            note("; ".join(stream_figures(now, self._fresh_s)))
 
 
-def _words(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
+def stream_figures(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
+    """How it stands, in words."""
     yield f"{counted(now.rows, 'row')} in {counted(now.windows, 'window')}, {format_number(now.rows_per_s)} rows/s"
     if now.fresh_p99_s is not None and now.fresh_p50_s is not None:
         p50, p99 = format_duration(now.fresh_p50_s), format_duration(now.fresh_p99_s)
@@ -65,7 +66,7 @@ def stream_lines(last: StreamSnapshot, output: str, fresh_s: float) -> Iterator[
     """How a run ended."""
     yield f"Stopped: {counted(last.rows, 'row')} in {counted(last.windows, 'window')} committed to {output}."
     if last.in_time_share is not None:
-        yield from (f"{words[0].upper()}{words[1:]}." for words in list(_words(last, fresh_s))[1:2])
+        yield from (f"{words[0].upper()}{words[1:]}." for words in list(stream_figures(last, fresh_s))[1:2])
         yield f"{100 * last.in_time_share:.1f} % of the rows were committed within {format_duration(fresh_s)}."
     if last.errors or last.dead_letters:
         yield f"{counted(last.dead_letters, 'dead letter')} with their errors: {output.rstrip('/')}/_dead/."

@@ -95,6 +95,11 @@ class StreamCounts:
             self._problems[kind] += 1
             self._problem = what
 
+    def happened(self, kind: str) -> None:
+        """Something to be counted that nobody has to wait for."""
+        with self._lock:
+            self._problems[kind] += 1
+
     def solved(self) -> None:
         """It answers again."""
         with self._lock:

@@ -44,6 +44,7 @@ _RATE_OVER_S = 30.0
 _FIXED_S = 0.05  # of a window, until some were committed
 _MOST_UNUSABLE = 1000  # rows of which none can be scored, before a stream has ever scored one
 _AGAIN = RetryPolicy(0.5, 30.0, math.inf)
+_JUMP_S = 5.0  # of the clock, between two looks
 _BEHIND = 2.0  # windows that may wait before it is said when it will be up to date
 Report = Callable[[StreamSnapshot], None]
 _SHARES = AT_ONCE + 1  # of the buffer: those in work, and the one that is collected
@@ -78,6 +79,7 @@ class Stream:
         self._retry_s = 0.0
         self._behind: float | None = None
         self._is_drained = False  # whether the source had nothing when it was last asked
+        self._clock_s = time.time() - time.monotonic()
         self._window = StreamWindow(0)
         self._scorer: WindowScorer | None = None
         self._compactor: Compactor | None = None
@@ -310,6 +312,7 @@ class Stream:
 
     def _look(self, taken: int) -> None:
         """How many rows arrive and wait."""
+        self._look_at_clock()
         now_s, waiting = time.monotonic(), self._source.waiting()
         behind = waiting.rows or 0.0
         self._rate.saw(max(0, taken + round(behind - (self._behind or 0.0))), now_s)
@@ -320,3 +323,11 @@ class Stream:
         is_behind = behind > _BEHIND * self._policy.most_rows(cost)
         catch_up = self._policy.catch_up(behind, self._rate.rows_per_s, cost) if is_behind else None
         self._counts.stands(waiting, max((waiting.oldest_s, *oldest)), catch_up)
+
+    def _look_at_clock(self) -> None:
+        """Windows follow a clock that never jumps; ages of rows are told by the other one, too."""
+        offset_s = time.time() - time.monotonic()
+        jump_s, self._clock_s = offset_s - self._clock_s, offset_s
+        if abs(jump_s) >= _JUMP_S:
+            self._counts.happened("clock")
+            _log.warning("this machine's clock has jumped by %.1f s: ages of waiting rows may be wrong", jump_s)

@@ -52,3 +52,17 @@ def test_every_answer_names_its_property_and_its_hardware(ask: RegimeAsk) -> Non
         assert made.regime is Regime.BATCH
     if ask.waiting:
         assert made.regime is not Regime.BATCH
+
+
+@pytest.mark.parametrize(
+    ("ask", "command"),
+    [
+        (RegimeAsk(False, False, freshness_s=30.0), "twoshift stream SOURCE --model MODEL --fresh 30s -o OUT"),
+        (RegimeAsk(True, False, p99_s=5.0), "twoshift stream SOURCE --model MODEL --fresh 5s -o OUT"),
+        (RegimeAsk(True, False, p99_s=0.08), "twoshift serve MODEL --slo-ms 80"),
+        (RegimeAsk(False, True), "twoshift run INPUT --model MODEL -o OUT"),
+        (RegimeAsk(True, True), "twoshift serve MODEL --precomputed OUT --key KEY"),
+    ],
+)
+def test_the_command_that_runs_it_is_named(ask: RegimeAsk, command: str) -> None:
+    assert plan_regime(ask).command == command

@@ -19,6 +19,7 @@ from streaming import Streaming, running
 from twoshift.batch.loading import load_parts
 from twoshift.batch.verify import verify_output
 from twoshift.blobs.local import LocalBlobs
+from twoshift.cli.stream_progress import stream_figures
 from twoshift.errors import Broken, InvalidInput
 from twoshift.streams import folder_source
 from twoshift.streams.commits import StreamOutput
@@ -101,7 +102,7 @@ def test_a_disk_that_is_full_for_a_while_delays_a_window_and_loses_nothing(
 
 
 def test_a_clock_that_jumps_loses_nothing_and_makes_no_negative_age(
-    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, jumps = time.time, iter([1e6, -1e6] * 1000)
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
@@ -112,6 +113,23 @@ def test_a_clock_that_jumps_loses_nothing_and_makes_no_negative_age(
     assert last.fresh_p50_s is not None
     assert last.fresh_p50_s >= 0
     assert last.lag_s >= 0
+    assert dict(last.problems)["clock"] > 0
+    assert "clock has jumped by" in caplog.text
+
+
+def test_what_it_takes_to_catch_up_is_told_while_rows_wait(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.streams.stream._BEHIND", 0.0)  # windows that may wait before it is told
+    for number in range(6):
+        streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
+    seen = list[StreamSnapshot]()
+    last = streaming.run(report=seen.append, buffer=3.0, compact=0)
+    told = [each for each in seen if each.catch_up is not None]
+    assert told
+    assert all(each.catch_up.seconds > 0 and each.catch_up.rows_per_s > 0 for each in told if each.catch_up)
+    assert any("up to date in about" in "; ".join(stream_figures(each, 30.0)) for each in told)
+    assert last.catch_up is None
 
 
 def test_small_parts_are_merged_and_a_restart_knows_what_they_hold(streaming: Streaming) -> None:

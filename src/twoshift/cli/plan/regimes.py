@@ -55,5 +55,6 @@ def regime_command(
         ["decided by", made.deciding_property],
         ["hardware", made.hardware],
         ["lane", made.lane.value],
+        ["command", made.command],
     ]
     show(as_json, {**plain(made), "waiting": waiting, "known": bool(known)}, table(["<", "<"], rows))

@@ -76,12 +76,28 @@ class RegimePlan:
     deciding_property: str
     hardware: str
     lane: Lane
+    command: str  # that runs it
 
 
 def plan_regime(ask: RegimeAsk) -> RegimePlan:
     """Who waits, and is the input known?"""
     regime, why = _waited_for(ask) if ask.waiting else _nobody_waits(ask)
-    return RegimePlan(regime, why, _HARDWARE[regime], _LANE[regime])
+    return RegimePlan(regime, why, _HARDWARE[regime], _LANE[regime], _command(regime, ask))
+
+
+def _command(regime: Regime, ask: RegimeAsk) -> str:
+    match regime:
+        case Regime.ONLINE | Regime.INTERACTIVE:
+            objective = "" if ask.p99_s is None else f" --slo-ms {ask.p99_s * 1e3:g}"
+            return f"twoshift serve MODEL{objective}"
+        case Regime.MICRO_BATCH:
+            fresh_s = ask.freshness_s or ask.p99_s
+            objective = "" if fresh_s is None else f" --fresh {fresh_s:g}s"
+            return f"twoshift stream SOURCE --model MODEL{objective} -o OUT"
+        case Regime.BATCH:
+            return "twoshift run INPUT --model MODEL -o OUT"
+        case Regime.HYBRID:
+            return "twoshift serve MODEL --precomputed OUT --key KEY"
 
 
 def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
