@@ -34,8 +34,8 @@ class StreamRecords:
 
     def failed(self, stream_id: str, why: str) -> None:
         """Until somebody resumes it."""
-        _log.warning("stream %s has failed: %s", stream_id, why)
         if self._store.move(stream_id, JobMove.FAIL, why):
+            _log.warning("stream %s has failed: %s", stream_id, why)
             self._store.note(stream_id, f"failed: {why}")
 
     def progressed(self, streams: Mapping[str, HostedStream]) -> None:
