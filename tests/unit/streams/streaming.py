@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
+from job_runs import SQUARE
 
 from twoshift.batch.settings import JobSettings
 from twoshift.streams.progress import StreamSnapshot
@@ -21,21 +22,6 @@ from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
 from twoshift.wiring.streams import stream_for
 
-MODEL = """
-import numpy as np
-
-
-class Square:
-    outputs = ("squared",)
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        x = np.asarray(batch["x"], np.float64)
-        return {"squared": x * x}
-"""
-
 
 @dataclass
 class Streaming:
@@ -45,7 +31,7 @@ class Streaming:
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        (self.path / "m.py").write_text(MODEL)
+        (self.path / "m.py").write_text(SQUARE.format(body="pass"))
         self.inbox.mkdir(exist_ok=True)
 
     @property
