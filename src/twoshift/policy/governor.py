@@ -185,14 +185,10 @@ class GovernorPolicy:
         if not waiting:
             self._first = None
             return [], "no background sequence is waiting"
-        share, settings = bounds.admit_share, self.settings
-        whole = math.floor(settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
+        whole = math.floor(self.settings.kv_mark_tokens * bounds.admit_share) - live.kv_tokens - live.waiting_kv_tokens
         free = whole - sum(each.kv_tokens for each in running)
-        places = settings.max_sequences - (
-            0 if share == 1 else max(_PLACES, round(_PLACES_SHARE * settings.max_sequences))
-        )
-        room = places - live.running - live.waiting - len(running)
-        most = max(settings.admit_prefill_tokens, live.prefill_tokens)
+        room = self._places(bounds.admit_share) - live.running - live.waiting - len(running)
+        most = max(self.settings.admit_prefill_tokens, live.prefill_tokens)
         unread, readable = _unread(running), self._readable(live, len(running), bounds)
         # waiting for a first one that would not fit an empty engine either would wait in vain
         may_pass = waiting[0].kv_tokens > whole or self._may_pass(waiting[0], free, now_s)
@@ -220,6 +216,11 @@ class GovernorPolicy:
         if not admitted:
             return [], self._why_none(live, running)
         return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
+
+    def _places(self, share: float) -> int:
+        """Sequences that the engine may hold; some places stay free for live ones that come."""
+        most = self.settings.max_sequences
+        return most if share == 1 else most - max(_PLACES, round(_PLACES_SHARE * most))
 
     def _why_none(self, live: LiveLoad, running: Sequence[BackgroundSequence]) -> str:
         if running or live.is_idle or self.settings.live_slowdown == math.inf:
