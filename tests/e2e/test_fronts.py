@@ -19,7 +19,7 @@ import openai
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from programs import PROGRAM, environment
+from programs import PROGRAM, command, environment
 from servers import Server, until
 from test_replicas import SOURCE, children, lives
 
@@ -133,9 +133,9 @@ def test_clients_find_everything_at_the_one_address(shared: Server) -> None:
 
 def test_a_job_runs_on_the_replicas_of_fronts(shared: Server, folder: Path) -> None:
     pq.write_table(pa.table({"id": range(300), "text": ["a" * (1 + k % 9) for k in range(300)]}), folder / "in.parquet")
-    command = [PROGRAM, "run", str(folder / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id",
-               "-o", str(folder / "out"), "--on", shared.address]  # fmt: skip
-    done = subprocess.run(command, env=environment(folder / "home"), capture_output=True, text=True, timeout=150)
+    words = ["run", str(folder / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id"]
+    words += ["-o", str(folder / "out"), "--on", shared.address]
+    done = command(*words, env={"TWOSHIFT_HOME": str(folder / "home")})
     assert done.returncode == 0, done.stderr
     found = pq.read_table(folder / "out").sort_by("id")
     assert found["id"].to_pylist() == list(range(300))
@@ -279,8 +279,8 @@ def test_the_limit_of_a_key_holds_over_all_fronts(folder: Path) -> None:
 
 
 def test_a_second_server_is_refused_the_port(shared: Server, folder: Path) -> None:
-    command = [PROGRAM, "serve", f"{folder}/m.py:Sized", "--port", str(shared.port), "--fronts", "2"]
-    done = subprocess.run(command, env=environment(folder / "home"), capture_output=True, text=True, timeout=150)
+    words = [PROGRAM, "serve", f"{folder}/m.py:Sized", "--port", str(shared.port), "--fronts", "2"]
+    done = subprocess.run(words, env=environment(folder / "home"), capture_output=True, text=True, timeout=150)
     assert done.returncode == 2
     assert "port" in done.stderr
     assert "free" in done.stderr

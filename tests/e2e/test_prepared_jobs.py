@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_runs import preparers
-from programs import PROGRAM, environment
+from programs import command
 from servers import Server
 from tiny_encoder import WORDS, make_tiny_encoder
 
@@ -33,8 +32,7 @@ def test_a_job_on_a_server_is_prepared_by_processes_and_answers_as_live_requests
     try:
         words = ["run", "in.parquet", "--model", "encoder", "--text", "body", "--keep", "id", "-o", "out"]
         words += ["--shard-rows", "500", "--preparers", "2", "--on", server.address, "--json"]
-        given = {"cwd": tmp_path, "env": environment(tmp_path / "home"), "timeout": 150}
-        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, **given)
+        done = command(*words, env={"TWOSHIFT_HOME": str(tmp_path / "home")}, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         table = pq.read_table(sorted((tmp_path / "out").glob("part-*.parquet")))
         assert table["id"].to_pylist() == list(range(ROWS))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from programs import PROGRAM, environment
+from programs import command
 from servers import FRONTS, Server, until
 
 for needs in ("httptools", "sqlalchemy", "pyarrow"):
@@ -66,9 +66,8 @@ def sleeps(server: Server) -> None:
     assert "sizes is asleep" in server.ask("GET", "/readyz").body.decode()
 
 
-def command(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = environment(home)
-    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False, env=env, timeout=120)
+def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return command(*words, env={"TWOSHIFT_HOME": str(home)})
 
 
 def test_requests_wait_for_the_wake_up_and_one_without_the_time_is_told_when_to_come_back(server: Server) -> None:
@@ -95,17 +94,17 @@ def test_a_schedule_brings_the_replicas_that_its_job_asks_for_and_they_go_when_i
     )
     on = ("--on", server.address)
     words = ("schedule", "add", "nightly", "--cron", "0 2 * * *", str(folder / "job.toml"), *on)
-    greedy = command(folder / "home", *words, "--workers", "3")
+    greedy = ran(folder / "home", *words, "--workers", "3")
     assert greedy.returncode == 2
     assert "workers: 3 cannot be used; expected at most 2, the replicas of sizes" in greedy.stderr
-    added = command(folder / "home", *words, "--workers", "2", "--json")
+    added = ran(folder / "home", *words, "--workers", "2", "--json")
     assert added.returncode == 0, added.stderr
     assert json.loads(added.stdout)["spec"]["job"]["workers"] == 2
-    run = json.loads(command(folder / "home", "schedule", "run", "nightly", *on, "--json").stdout)
+    run = json.loads(ran(folder / "home", "schedule", "run", "nightly", *on, "--json").stdout)
     until(lambda: server.ask("GET", f"/v1/jobs/{run['job']}").json()["state"] == "done")
     assert "sizes: scaling replicas to 2: add 1: " in server.said
     sleeps(server)
     job = server.ask("GET", f"/v1/jobs/{run['job']}").json()
     assert (job["progress"]["rows_committed"], job["progress"]["errors"]) == (500, 0)
-    replayed = command(folder / "home", "sim", "day", "--replay", str(folder / "home" / "scale" / "sizes.jsonl"))
+    replayed = ran(folder / "home", "sim", "day", "--replay", str(folder / "home" / "scale" / "sizes.jsonl"))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr

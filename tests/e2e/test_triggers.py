@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import PROGRAM, environment, python_path
+from programs import PROGRAM, command, environment, python_path
 from receivers import SECRET, Receiver
 from servers import Got, Server, until
 from test_jobs_on import Fleet
@@ -156,8 +156,7 @@ def test_a_schedule_from_its_first_to_its_last_command(place: Place) -> None:
         (["show", "nightly"], "0 2 * * *"),
         (["history", "nightly"], run["job"]),
     ):
-        line = [PROGRAM, "schedule", *words, "--on", place.server.address]
-        assert shown in subprocess.check_output(line, text=True, timeout=120)
+        assert shown in command("schedule", *words, "--on", place.server.address).stdout
     assert place.run("schedule", "remove", "nightly")["name"] == "nightly"
     assert place.run("schedule", "list")["data"] == []
     assert "the name of an existing schedule" in place.run("schedule", "show", "nightly", code=2)
