@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,3 +23,19 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     made = Database(f"sqlite:///{tmp_path}/state.db" if is_file else request.getfixturevalue("postgres").url())
     yield made
     made.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder that holds a megabyte."""
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk")
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mounted)], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"no small disk here: {made.stderr.decode().strip()}")
+    try:
+        yield mounted
+    finally:
+        subprocess.run(["umount", "-l", str(mounted)], check=True)

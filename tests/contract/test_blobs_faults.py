@@ -299,21 +299,6 @@ def test_a_process_that_is_killed_before_it_publishes_leaves_nothing_to_see(tmp_
     assert blobs.create(f"{tmp_path}/part", b"whole")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mounted = tmp_path / "small"
-    mounted.mkdir()
-    if os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("only root may mount a small disk")
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mounted)], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"no small disk here: {made.stderr.decode().strip()}")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", "-l", str(mounted)], check=True)
-
-
 def test_a_full_disk_harms_nothing_that_is_there(small_disk: Path) -> None:
     blobs, kept = LocalBlobs(), f"{small_disk}/kept"
     assert blobs.create(kept, b"as it was")
