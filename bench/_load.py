@@ -45,6 +45,8 @@ class Plan(msgspec.Struct, kw_only=True):
     senders: int = 1  # processes; several have a core each of `cores`, as far as these go
     naps: bool = False  # of an open loop: it sleeps a tick and then looks for replies, so that none has to wake it up
     spins: bool = False  # of an open loop: it never sleeps, because a timer's millisecond counts as the server's
+    selects: bool = False  # of an open loop with few connections: its timers know microseconds, and it need not spin
+    priority: list[str] = []  # words before the command that give it its priority
 
     @property
     def steps(self) -> list[tuple[float, float]]:
@@ -238,6 +240,7 @@ def _sender(plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, str(Path(__file__).with_name("_load_sender.py"))]
     if plan.cores:
         words = ["taskset", "-c", plan.cores, *words]
+    words = [*plan.priority, *words]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdin is not None

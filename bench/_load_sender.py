@@ -7,6 +7,7 @@ import gc
 import itertools
 import math
 import resource
+import selectors
 import sys
 import time
 from collections.abc import Callable
@@ -194,7 +195,8 @@ class _Open(_Load):
             self._loop.call_soon(self._send_due)
             time.sleep(_TICK_S)  # of the whole process: replies that come meanwhile wait for the next turn of the loop
         else:
-            self._loop.call_later(max(_TICK_S, due[at] - now_s), self._send_due)
+            least_s = 0.0 if self._plan.selects else _TICK_S
+            self._loop.call_later(max(least_s, due[at] - now_s), self._send_due)
 
     def _send(self, due_s: float, late_s: float) -> None:
         counts = due_s >= 0
@@ -247,7 +249,11 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.disable()  # a pause of the sender would count as one of the server
-    sent = uvloop.run(_run(plan))
+    if plan.selects:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+            sent = runner.run(_run(plan))
+    else:
+        sent = uvloop.run(_run(plan))
     with open(1, "wb") as out:  # buffered whatever PYTHONUNBUFFERED says: a bare write to a pipe may be partial
         out.write(msgspec.msgpack.encode(sent))
 
