@@ -59,13 +59,8 @@ def llm_metric_names() -> dict[str, set[str]]:
 
 
 def stream_metrics() -> dict[str, set[str]]:
-    """Of a stream that has just begun, with what it says once it knows."""
-    from twoshift.streams import metrics
-    from twoshift.streams.progress import StreamCounts
+    """Of streams, which a small server has none of."""
+    from twoshift.streams.metrics import stream_metrics as families
 
-    found: dict[str, set[str]] = {f"twoshift_stream_{name}": set() for _, name, _ in metrics._GAUGES}
-    for family in metrics.exposition(StreamCounts(30.0, None).snapshot, 30.0):
-        made: Any = family
-        found |= {f"{made.name}{each}": set() for each in _ENDINGS[made.type]}
-        found |= {sample.name: {*sample.labels} for sample in made.samples}
-    return found
+    found = families({}, ("stream", "model"))
+    return {f"twoshift_{name}{end}": {*labels} for kind, name, _, labels, _ in found for end in _ENDINGS[kind]}
