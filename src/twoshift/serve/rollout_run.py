@@ -30,6 +30,7 @@ from twoshift.policy.rollout_values import (
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
 from twoshift.serve.counts import HistogramCounts
 from twoshift.serve.deployments import Deployment
+from twoshift.serve.evidence_curve import EvidenceCurve
 from twoshift.serve.live_model import crashes_of
 from twoshift.serve.shadow import Shadow
 from twoshift.serve.trial import Trial
@@ -88,6 +89,7 @@ class RolloutRun:
         slo_s = record.settings.get("slo_s")
         self._floor_s = 0.0 if slo_s is None else _FLOOR * slo_s
         self._saved_s = 0.0
+        self.evidence = EvidenceCurve()
         self._unsaved: RolloutDecision | None = None
         self.is_done = False
 
@@ -160,6 +162,7 @@ class RolloutRun:
         if record.mode == "now" and self._split is not None:
             policy.observe(PromoteAsked(record.who), now_s)
         decision = policy.decide(now_s)
+        self.evidence.add(now_s, policy.share, decision.figures)
         if not isinstance(decision, Keep):
             self._unsaved = decision
             if policy.stage is Stage.ROLLED_BACK and self._split is not None:

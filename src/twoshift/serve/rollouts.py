@@ -21,6 +21,7 @@ from twoshift.prediction_ports import Prediction
 from twoshift.registry.names import parse_ref
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord, RolloutStore
 from twoshift.serve.deployments import Deployment, Deployments
+from twoshift.serve.evidence_curve import EvidenceCurve, EvidencePoint
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.serve.promotion_scores import PromotionScores
@@ -36,6 +37,7 @@ _TICK_S, _LEAST_S = 1.0, 0.05  # between two looks; where a candidate fails
 _LATE_S = 5.0  # without the database, after which no caller is given to a candidate
 _CLOSE_S = 3.0
 _LONGEST_WHO = 200
+_MOST_PAST = 50  # rollouts whose evidence is kept after their end
 
 
 @decodable
@@ -84,6 +86,7 @@ class Rollouts:
         self._runs: dict[str, RolloutRun] = {}  # by id; of the thread
         self.scored: Callable[[Prediction], None] = lambda _scored: None  # told what came of predictions
         self._promotions = PromotionScores()
+        self._past: dict[str, EvidenceCurve] = {}  # of those that are over
         self.ended: Counter[tuple[str, str]] = Counter()  # since the start, by deployment and final stage
         self._followed: dict[str, tuple[float, str]] = {}  # by deployment: when its alias was looked at; what it named
         self._answered_s = time.monotonic()  # the database, last
@@ -141,6 +144,12 @@ class Rollouts:
         """Of the answers that this server has compared; None: it compares none now."""
         run = self._runs.get(rollout_id)
         return None if run is None else run.differences
+
+    def evidence(self, rollout_id: str) -> list[EvidencePoint]:
+        """How it grew, as far as this server has judged it since its start."""
+        run = self._runs.get(rollout_id)
+        curve = self._past.get(rollout_id) if run is None else run.evidence
+        return [] if curve is None else curve.points()
 
     def ask(self, rollout: str, what: str, who: str = "", why: str = "") -> RolloutRecord:
         """`promote`, `rollback`, `pause` or `resume`; raises NotFound, and InvalidInput where it is over."""
@@ -225,6 +234,7 @@ class Rollouts:
                 run.step(now_s)
                 if run.is_done:
                     del self._runs[rollout_id]
+                    self._past = dict([*self._past.items(), (rollout_id, run.evidence)][-_MOST_PAST:])
                     self._ended(run, now_s)
             for each in self._promotions.due(now_s):
                 self.scored(each)

@@ -17,6 +17,7 @@ from twoshift.serve.http.operations import Alive
 from twoshift.serve.keys import Access, Keys
 from twoshift.serve.ledger import Prices
 from twoshift.serve.settings import ServeSettings
+from twoshift.ui.ask_pages import AskPages
 from twoshift.ui.calibration import CALIBRATION, calibration_page
 from twoshift.ui.feed import Feed
 from twoshift.ui.guards import Guards, secured, wants_page
@@ -24,10 +25,11 @@ from twoshift.ui.job_pages import JobPages
 from twoshift.ui.now import columns_of, event_of, shown_of
 from twoshift.ui.planner import PlannerPages
 from twoshift.ui.rendering import ASSETS, render
+from twoshift.ui.rollout_pages import move_rollout, rollout, rollouts
 from twoshift.ui.sampler import DayStore, Sampler, Watched
 from twoshift.ui.sessions import Sessions
 from twoshift.ui.visit import Asked, FilesOf, Visit, html, redirect
-from twoshift.ui.work_pages import batches, move_batch, move_schedule, schedule, schedules
+from twoshift.ui.work_pages import batches, move_batch, move_schedule, move_stream, schedule, schedules, streams
 
 __all__ = ["Console"]
 
@@ -37,9 +39,14 @@ Page = Callable[[Visit], Awaitable[Reply]]
 _WORK: tuple[tuple[str, str, Page], ...] = (
     ("GET", "/console/batches", batches),
     ("POST", "/console/batches/{batch}/{what}", move_batch),
+    ("GET", "/console/streams", streams),
+    ("POST", "/console/streams/{stream}/{what}", move_stream),
     ("GET", "/console/schedules", schedules),
     ("GET", "/console/schedules/{schedule}", schedule),
     ("POST", "/console/schedules/{schedule}/{what}", move_schedule),
+    ("GET", "/console/rollouts", rollouts),
+    ("GET", "/console/rollouts/{rollout}", rollout),
+    ("POST", "/console/rollouts/{rollout}/{what}", move_rollout),
 )
 
 
@@ -63,7 +70,7 @@ class Console:
         self._feed = Feed()
         self.sampler = Sampler(deployments, self._tell, store)
         self._task: asyncio.Task[None] | None = None
-        self._planner = PlannerPages(deployments)
+        self._planner, self._asking = PlannerPages(deployments), AskPages(deployments)
         self._add_paths()
 
     def start(self) -> None:
@@ -91,10 +98,10 @@ class Console:
         self._add("GET", "/console/history/{name}", self._shown(self._history))
         for path, page in {**self._planner.pages, CALIBRATION: calibration_page}.items():
             self._add("GET", path, self._shown(page))
-        for method, path, page in (*self._job_paths(), *_WORK):
+        for method, path, page in (*self._own_paths(), *_WORK):
             self._add(method, path, self._shown(page))
 
-    def _job_paths(self) -> list[tuple[str, str, Page]]:
+    def _own_paths(self) -> list[tuple[str, str, Page]]:
         pages = self._jobs
         return [
             ("GET", "/console/jobs", pages.list),
@@ -103,6 +110,9 @@ class Console:
             ("GET", "/console/jobs/{job}", pages.one),
             ("GET", "/console/jobs/{job}/report", pages.report),
             ("POST", "/console/jobs/{job}/{what}", pages.move),
+            ("GET", "/console/ask", self._asking.form),
+            ("POST", "/console/ask", self._asking.ask),
+            ("POST", "/console/ask/chat", self._asking.chat),
         ]
 
     def _add(self, method: str, path: str, face: Face) -> None:

@@ -81,14 +81,15 @@ class JobPages:
 
     async def _form(self, visit: Visit, given: dict[str, str], refused: Asked | None = None) -> Reply:
         look, problem = None, "" if refused is None else str(refused)
+        models = self._models(visit)
+        given = {**given, "model": given.get("model") or (models[0][0] if models else "")}
         if inputs := _inputs(given):
             try:
-                asked = {"inputs": inputs, "model": given.get("model") or None}
+                asked = {"inputs": inputs, "model": given["model"] or None}
                 look = await visit.ask("POST", "/v1/jobs/estimate", asked)
             except Asked as error:
                 problem = problem or str(error)
-        models = self._models(visit)
-        is_llm = given.get("model") in [name for name, generates in models if generates]
+        is_llm = given["model"] in [name for name, generates in models if generates]
         files = await visit.files() if look is None else []
         status = 200 if refused is None else refused.status
         about = {"models": models, "given": given, "look": look, "is_llm": is_llm, "files": files}

@@ -24,7 +24,10 @@ _PAGES = [
     ("/", "Now"),
     ("/console/jobs", "Jobs"),
     ("/console/batches", "Batches"),
+    ("/console/streams", "Streams"),
     ("/console/schedules", "Schedules"),
+    ("/console/rollouts", "Rollouts"),
+    ("/console/ask", "Ask"),
     ("/console/plan", "Plan"),
     ("/console/predictions", "Predictions"),
 ]
@@ -38,7 +41,9 @@ def seconds(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    return _NOTHING if value is None else f"{100 * value:.0f} %" if value >= 0.0995 or not value else f"{value:.1%}"
+    if value is None:
+        return _NOTHING
+    return f"{100 * value:.0f} %" if value >= 0.0995 or value < 0.0005 else f"{100 * value:.1f} %"
 
 
 def number(value: float | None) -> str:

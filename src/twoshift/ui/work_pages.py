@@ -1,4 +1,4 @@
-"""Batches and schedules."""
+"""Batches, streams and schedules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.keys import Access
 from twoshift.ui.visit import Visit, api_path, redirect
 
-__all__ = ["batches", "move_batch", "move_schedule", "schedule", "schedules"]
+__all__ = ["batches", "move_batch", "move_schedule", "move_stream", "schedule", "schedules", "streams"]
 
 _OPEN = ("validating", "in_progress")
+_STREAM_MOVES = {
+    "queued": ("pause", "cancel"),
+    "running": ("pause", "cancel"),
+    "paused": ("resume", "cancel"),
+    "failed": ("resume",),
+}
+_NO_ROWS: dict[str, Any] = {  # of a stream that has not begun
+    "rows": 0, "rows_per_s": None, "fresh_p99_s": None, "in_time_share": None, "lag_rows": None, "dead_letters": 0,
+    "usd": None,
+}  # fmt: skip
 _RETRIED = ("failed", "expired", "cancelled", "completed")
 
 
@@ -34,6 +44,29 @@ async def move_batch(visit: Visit) -> Reply:
     _ = visit.form
     await visit.ask("POST", api_path("batches", visit.matched["batch"], visit.matched["what"]))
     return redirect("/console/batches")
+
+
+async def streams(visit: Visit) -> Reply:
+    """The newest first."""
+    found = (await visit.get("streams", limit=50))["data"]
+    may = visit.session.may(Access.BATCH)
+    shown = [
+        {
+            **each,
+            "settings": {"adapter": None, **each["settings"]},
+            "now": {**_NO_ROWS, **(each["progress"] or {})},
+            "moves": _STREAM_MOVES.get(each["state"], ()) if may else (),
+        }
+        for each in found
+    ]
+    return visit.page("streams.html", streams=shown)
+
+
+async def move_stream(visit: Visit) -> Reply:
+    """Pause, resume, cancel."""
+    _ = visit.form
+    await visit.ask("POST", api_path("streams", visit.matched["stream"], visit.matched["what"]))
+    return redirect("/console/streams")
 
 
 async def schedules(visit: Visit) -> Reply:

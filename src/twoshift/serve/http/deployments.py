@@ -17,6 +17,7 @@ from twoshift.errors import InvalidInput, NotFound
 from twoshift.policy.answer_differences import DifferenceSummary
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord
 from twoshift.serve.deployments import Deployment, Deployments
+from twoshift.serve.evidence_curve import EvidencePoint
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.blocking_calls import BlockingCalls, refuse_pages
 from twoshift.serve.http.jobs import NoJobs
@@ -45,6 +46,8 @@ class RolloutDesk(Protocol):
     def events(self, rollout_id: str) -> list[RolloutEvent]: ...
 
     def differences(self, rollout_id: str) -> DifferenceSummary | None: ...
+
+    def evidence(self, rollout_id: str) -> list[EvidencePoint]: ...
 
     def ask(self, rollout: str, what: str, who: str = "", why: str = "") -> RolloutRecord: ...
 
@@ -105,6 +108,14 @@ class DifferenceView(msgspec.Struct, kw_only=True):
     share_above: float
 
 
+class EvidenceView(msgspec.Struct):
+    """The evidence that the candidate is worse, by respect; it is rolled back where their sum reaches 1/alpha."""
+
+    at: float
+    share: float
+    evidence: dict[str, float]
+
+
 class RolloutView(msgspec.Struct, kw_only=True):
     """A candidate of a deployment; `leader` is the server that judges it."""
 
@@ -125,6 +136,7 @@ class RolloutView(msgspec.Struct, kw_only=True):
     settings: dict[str, Any]
     events: list[EventView] | UnsetType = UNSET
     differences: DifferenceView | UnsetType = UNSET
+    evidence: list[EvidenceView] | UnsetType = UNSET
 
 
 class RolloutList(msgspec.Struct, kw_only=True):
@@ -239,6 +251,7 @@ class _Deployments:
         record = self._desk.get(rollout)
         view, differences = _view(record), self._desk.differences(record.id)
         view.events = [EventView(each.at_unix_s, each.text, each.figures) for each in self._desk.events(record.id)]
+        view.evidence = [EvidenceView(at, share, evidence) for at, share, evidence in self._desk.evidence(record.id)]
         if differences is not None:
             view.differences = DifferenceView(**dataclasses.asdict(differences))
         return view

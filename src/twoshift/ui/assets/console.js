@@ -159,6 +159,47 @@
     look();
   };
 
+  // A streamed answer; without this script the form gets the whole answer at once
+  const chat = (form) => {
+    const answer = document.querySelector("[data-answer]");
+    const text = answer.querySelector("[data-text]"), timing = answer.querySelector("[data-timing]");
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      answer.hidden = false;
+      text.textContent = timing.textContent = "";
+      const began = performance.now();
+      let first = 0, pieces = 0, rest = "";
+      const body = JSON.stringify({ model: form.elements.model.value, stream: true, max_tokens: 256,
+        messages: [{ role: "user", content: form.elements.text.value }] });
+      const headers = { "content-type": "application/json", "x-console-token": token };
+      const reply = await fetch("/console/ask/chat", { method: "POST", headers, body });
+      if (!reply.ok) {
+        text.textContent = (await reply.json()).error?.message || "The request failed.";
+        return;
+      }
+      const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        for (const line of lines) {
+          if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+          const told = JSON.parse(line.slice(6));
+          const more = told.choices?.[0]?.delta?.content || told.error?.message || "";
+          if (more && !first) first = performance.now();
+          pieces += more ? 1 : 0;
+          text.textContent += more;
+        }
+      }
+      const total = performance.now() - began;
+      const each = pieces > 1 ? `, ${short((performance.now() - first) / (pieces - 1), " ms")} for each further one` : "";
+      timing.textContent = `First token after ${short(first - began, " ms")}${each}; ${short(total, " ms")} in all. ` +
+        `Server-Timing: ${reply.headers.get("server-timing") || "—"}`;
+    });
+  };
+  all("form[data-chat]").forEach(chat);
+
   window.twoshift = { all, token, localize, short, tone, refresh };
   localize(document);
   live();
