@@ -39,11 +39,10 @@ class Square:
 class Site:
     """A folder with a model, and a server over it that can be started again."""
 
-    def __init__(self, path: Path, *more: str) -> None:
-        self.path, self.more = path, more
+    def __init__(self, path: Path) -> None:
+        self.path, self.more = path, tuple[str, ...]()
         (path / "m.py").write_text(MODEL)
         self.server: Server | None = None
-        self.started()
 
     def started(self) -> None:
         if self.server is not None:
@@ -99,6 +98,7 @@ class Streamed:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = Site(tmp_path_factory.mktemp("site"))
+    made.started()
     try:
         yield made
     finally:
@@ -171,20 +171,28 @@ def test_what_a_server_cannot_do_for_a_stream_is_said(streamed: Streamed) -> Non
     assert "'y'" in streamed.stream(name)["reason"]
 
 
-def test_a_stream_continues_on_another_replica_when_its_own_is_killed(tmp_path: Path) -> None:
-    site = Site(tmp_path, "--replicas", "2")
+def test_a_stream_moves_to_a_server_outlives_its_replicas_and_keeps_precomputed_answers_fresh(tmp_path: Path) -> None:
+    site = Site(tmp_path)
     streamed = Streamed(site, tmp_path)
+    streamed.put(40)
+    words = ["--columns", "x", "--keep", "id", "--settle", "0s", "-o", f"{tmp_path}/out"]
+    begun = command("stream", f"{tmp_path}/inbox", "--model", f"{tmp_path}/m.py:Square", *words, "--once")
+    assert begun.returncode == 0, begun.stderr
+    site.more = ("--replicas", "2", "--precomputed", f"{tmp_path}/out", "--key", "id")
+    site.started()
     try:
-        streamed.put(40)
         name = streamed.begun()["id"]
-        streamed.until_committed()
         for pid in sorted(children(streamed.server.process.pid)):
             streamed.put(200)
             os.kill(pid, signal.SIGKILL)
             streamed.until_committed()
         assert streamed.stream(name)["state"] == "running"
+        last = streamed.sent - 1
+        asked = {"model": "Square", "keys": [3, last]}
+        until(lambda: streamed.server.ask("POST", "/v1/lookup", asked).json()["rows"][1]["found"] == "hit")
+        found = streamed.server.ask("POST", "/v1/lookup", asked).json()["rows"]
+        assert [row["outputs"]["squared"] for row in found] == [9.0, float(last) ** 2]
         assert streamed.server.stop() == 0, streamed.server.said
-        before = len(streamed.rows())
-        assert before == streamed.sent
+        assert len(streamed.rows()) == streamed.sent
     finally:
         site.end()
