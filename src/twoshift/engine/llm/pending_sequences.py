@@ -9,6 +9,7 @@ from itertools import islice
 from twoshift.engine.llm.sequences import Background
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.llm_ports import Prompt
+from twoshift.types import Lane
 
 __all__ = ["PendingSequences", "prefix_order", "shared_prefix"]
 
@@ -57,7 +58,10 @@ class PendingSequences:
         return owner.key in self._held
 
     def first(self, count: int) -> list[Background]:
-        """The next ones: owed owners, then earlier deadlines, then who has had least of the device for its weight."""
+        """The next ones: of streams before those of jobs, then of owed owners, then by deadline, then by fair shares.
+
+        Of those who have had least of the device for their weight, that is.
+        """
         turns = sorted((each for each in self._queues if not self.is_held(each)), key=_turn)
         return list(islice((each for owner in turns for each in self._queues[owner]), count))
 
@@ -86,5 +90,5 @@ class PendingSequences:
         return sum(map(len, self._queues.values()))
 
 
-def _turn(owner: BlockOwner) -> tuple[bool, float, float]:
-    return not owner.owed, owner.deadline_s, owner.use.device_s / owner.weight
+def _turn(owner: BlockOwner) -> tuple[bool, bool, float, float]:
+    return owner.lane is Lane.BATCH, not owner.owed, owner.deadline_s, owner.use.device_s / owner.weight
