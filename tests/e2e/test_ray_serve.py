@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import PROGRAM
+from programs import PROGRAM, python_path
 from ray_nodes import Nodes, own_cluster
 from servers import Server, until
 from test_replicas import SOURCE, embedded
@@ -33,6 +35,43 @@ def started(folder: Path, cluster: Nodes, *words: str) -> Server:
     (folder / "m.py").write_text(SOURCE)
     ray = ["--engine", "ray", "--address", cluster.address]
     return Server(folder / "home", f"{folder}/m.py:Sized", "--slo-ms", "2000", "--max-batch", "4", *ray, *words)
+
+
+APP = """
+import json, sys, urllib.request
+import ray
+from ray import serve
+from twoshift.ray_app import server
+
+address, model = sys.argv[1:]
+ray.init(address=address, log_to_driver=False)
+serve.start(proxy_location="Disabled")
+models = {"sized": {"model": model, "slo_ms": 2000, "max_batch": 4, "replicas": 1}}
+made = serve.run(server({"open": True, "host": "127.0.0.1", "port": 0, "models": models}), route_prefix=None)
+at = made.remote(None).result().split()[-1]
+body = json.dumps({"model": "sized", "input": "abc"}).encode()
+with urllib.request.urlopen(f"{at}/v1/embeddings", body, timeout=120) as reply:
+    answered = reply.status
+with urllib.request.urlopen(f"{at}/-/healthz") as reply:
+    healthy = reply.status
+there = len(serve.status().applications)
+serve.delete("default")
+print("found", answered, healthy, there, len(serve.status().applications), flush=True)
+serve.shutdown()
+"""
+
+
+def test_a_server_is_an_application_of_ray_serve_and_takes_its_replicas_with_it(cluster: Nodes, tmp_path: Path) -> None:
+    cluster.add()
+    (tmp_path / "m.py").write_text(SOURCE)
+    words = [sys.executable, "-c", APP, cluster.address, f"{tmp_path}/m.py:Sized"]
+    env = {**os.environ, "TWOSHIFT_HOME": str(tmp_path / "home"), "PYTHONPATH": python_path()}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=170, env=env)
+    finally:
+        cluster.clear()
+    assert done.returncode == 0, done.stderr
+    assert "found 200 200 2 0" in done.stdout.splitlines(), done.stdout  # Ray prints, too
 
 
 def run_job(server: Server, folder: Path, rows: int) -> str:

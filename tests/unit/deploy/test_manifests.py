@@ -22,6 +22,7 @@ from metric_names import asked_metrics, exported_metrics, expressions, llm_metri
 from program_words import parsed
 
 from twoshift.batch.piece_settings import piece_of
+from twoshift.errors import InvalidInput
 from twoshift.units import parse_duration
 
 yaml = pytest.importorskip("yaml")
@@ -31,7 +32,8 @@ ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = "1.32"
 SETS = ("cpu-small", "gpu-spot", "llm")
-FILES = sorted(path for folder in ("jobs", "kserve") for path in (DEPLOY / folder).glob("*.yaml"))
+FILES = sorted(path for folder in ("jobs", "kserve", "ray") for path in (DEPLOY / folder).glob("*.yaml"))
+ON_RAY = ("RayJob", "RayService")
 CRDS = os.environ.get("TWOSHIFT_CRDS")  # a folder with the CustomResourceDefinitions of a cluster
 Manifest = dict[str, Any]
 
@@ -85,6 +87,7 @@ OF_OTHERS = (
     "InferenceService",
     "WorkflowTemplate",
     "RayJob",
+    "RayService",
 )
 
 
@@ -217,6 +220,33 @@ def test_every_piece_of_an_indexed_job_has_a_pod_and_every_pod_a_piece() -> None
     assert (piece + 1, job["spec"]["completionMode"]) == (pieces, "Indexed")
 
 
+def test_a_ray_service_has_a_server_that_takes_its_arguments_and_a_place_for_it() -> None:
+    pytest.importorskip("uvloop")
+    from twoshift import ray_app
+
+    service, door = manifests("ray/ray-service.yaml")
+    (app,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    assert app["import_path"] == f"{ray_app.__name__}:{ray_app.server.__name__}"
+    settings = ray_app.settings_of_app(app["args"])
+    assert (settings.engine, settings.address, settings.host) == ("ray", "auto", "0.0.0.0")  # noqa: S104
+    head = service["spec"]["rayClusterConfig"]["headGroupSpec"]
+    (placed,) = app["deployments"]
+    room = json.loads(json.loads(head["rayStartParams"]["resources"]))
+    assert placed["ray_actor_options"]["resources"].items() <= room.items()
+    ports = {each["name"]: each["containerPort"] for each in head["template"]["spec"]["containers"][0]["ports"]}
+    assert (ports["serve"], door["spec"]["ports"][0]["targetPort"]) == (settings.port, "serve")
+    assert head["template"]["metadata"]["labels"].items() <= door["spec"]["selector"].items()
+
+
+@pytest.mark.parametrize("args", [{"engine": "local"}, {"config": "no-such.toml"}, {"modles": {}}])
+def test_a_ray_service_that_cannot_start_is_refused_before_it_has_an_actor(args: Manifest) -> None:
+    pytest.importorskip("uvloop")
+    from twoshift import ray_app
+
+    with pytest.raises(InvalidInput):
+        ray_app.server(args)
+
+
 def test_tls_is_of_the_server_its_probes_its_service_and_its_scrapes() -> None:
     found = {each["kind"]: each for each in rendered("llm")}
     spec = found["Deployment"]["spec"]["template"]["spec"]
@@ -243,6 +273,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             named = f"{path.name} {each['metadata']['name']}"
             if each["kind"] == "RayJob":
                 yield named, shlex.split(each["spec"]["entrypoint"])[1:]
+            elif each["kind"] == "RayService":
+                continue
             elif each["kind"] == "WorkflowTemplate":
                 yield named, list(argo_words(each["spec"]))
             else:
@@ -295,7 +327,7 @@ def test_a_real_server_answers_the_probes_and_exports_the_metrics_that_scale_it(
 
 def test_no_pod_writes_to_its_root_or_has_capabilities() -> None:
     seen = 0
-    for each in (each for source in SOURCES for each in manifests(source) if each["kind"] != "RayJob"):
+    for each in (each for source in SOURCES for each in manifests(source) if each["kind"] not in ON_RAY):
         for spec in pod_specs(each):
             seen += 1
             context = spec["containers"][0]["securityContext"]

@@ -43,7 +43,7 @@ Warnings = Callable[[], list[str]]  # what its models cannot keep, although requ
 
 
 def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
-    """/healthz, /, /readyz and /health."""
+    """/healthz, /, /readyz, /health and /-/healthz."""
 
     async def healthz(_exchange: Exchange) -> Reply:
         return Reply(200, msgspec.json.encode(Alive()))
@@ -60,6 +60,7 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
         ("/", healthz, _about("Liveness, under KServe's path.", Alive)),
         ("/readyz", readyz, ready),
         ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
+        ("/-/healthz", readyz, ready),  # as KubeRay asks for it
     ):
         app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, is_probe=True)
 
