@@ -107,4 +107,6 @@ def written(value: Any) -> str:
     """A value of a form, so that it is read as the same again; numbers as short as they are exact."""
     if value is None:
         return ""
+    if isinstance(value, float) and value >= 1e8:
+        return f"{value / 1e9:.12g}B"  # parameters, as people say them
     return f"{value:.12g}" if isinstance(value, float) else str(value)

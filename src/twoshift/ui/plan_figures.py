@@ -131,7 +131,7 @@ def _roofline(plan: Plan) -> Iterator[report.Figure]:
     xs = sorted({made.ridge, *(lo * (hi / lo) ** (place / (_POINTS - 1)) for place in range(_POINTS))})
     series = [report.Series("roof", xs, [peak * min(1.0, x / made.ridge) for x in xs])]
     marks = [
-        report.Mark(made.intensity, f"this call: {made.intensity:,.3g}", "x"),
+        report.Mark(made.intensity, f"this call: {report.format_number(made.intensity)}", "x"),
         report.Mark(made.ridge, f"ridge {made.ridge:,.3g}", "x"),
     ]
     yield report.line_chart(

@@ -18,6 +18,7 @@
     const valueAt = (step) => {
       const share = step / steps;
       const value = isLog ? low * Math.pow(high / low, share) : low + (high - low) * share;
+      if (high >= 1e9) return value >= 1e9 ? Number((value / 1e9).toPrecision(3)) + "B" : Number((value / 1e6).toPrecision(3)) + "M";
       return isWhole ? Math.round(value) : Number(value.toPrecision(2));
     };
     const units = { K: 1e3, M: 1e6, B: 1e9, T: 1e12, "%": 0.01 };
