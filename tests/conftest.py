@@ -55,10 +55,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # a million objects of modules and tests, which each collection of garbage would look through
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Of `-n auto`: two a core for the whole suite, which waits for other processes half of its time."""
-    if config.option.dist != "loadscope":
-        return None
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Of `-n auto`: two a core, as tests wait for disks, clocks and other processes half of their time."""
     return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
