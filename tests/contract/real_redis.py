@@ -29,6 +29,12 @@ class RealRedis:
         self._password, self._process = password, None
         self.start()
 
+    def __enter__(self) -> RealRedis:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def place(self, name: str = "answers") -> str:
         """As settings have it."""
         return f"redis://127.0.0.1:{self._port}/0#{name}"

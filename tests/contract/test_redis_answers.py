@@ -42,9 +42,8 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRedis]:
-    made = RealRedis(tmp_path_factory.mktemp("redis"))
-    yield made
-    made.kill()
+    with RealRedis(tmp_path_factory.mktemp("redis")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -257,17 +256,16 @@ def test_a_redis_that_is_gone_costs_live_answers_a_line_in_the_log_and_nothing_e
 
 
 def test_a_server_that_starts_before_redis_says_why_it_computes(tmp_path: Path) -> None:
-    redis = RealRedis(tmp_path)
-    load(redis.place(), "g1", {"a": 1.0})
-    redis.kill()
-    server = Server(redis.place())
-    assert server.ask("a") == ([0.5], "live")
-    assert "does not answer" in server.followed.why_none
-    redis.start()
-    server.followed.look()
-    assert server.ask("a") == ([1.0], "precomputed")
-    server.end()
-    redis.kill()
+    with RealRedis(tmp_path) as redis:
+        load(redis.place(), "g1", {"a": 1.0})
+        redis.kill()
+        server = Server(redis.place())
+        assert server.ask("a") == ([0.5], "live")
+        assert "does not answer" in server.followed.why_none
+        redis.start()
+        server.followed.look()
+        assert server.ask("a") == ([1.0], "precomputed")
+        server.end()
 
 
 def test_many_look_ups_at_once_are_a_few_exchanges(place: str, server: Server) -> None:
@@ -289,12 +287,11 @@ def test_a_password_comes_from_the_environment_and_not_from_the_url(
     with pytest.raises(InvalidInput, match=PASSWORD) as raised:
         redis_place("redis://user:secret@host/0", "precomputed")
     assert "secret" not in str(raised.value)
-    redis = RealRedis(tmp_path, password="secret")  # noqa: S106
-    with pytest.raises(TryLater, match=PASSWORD):
-        load(redis.place(), "g1", {"a": 1.0})
-    monkeypatch.setenv(PASSWORD, "secret")
-    assert load(redis.place(), "g1", {"a": 1.0}).rows == 1
-    redis.kill()
+    with RealRedis(tmp_path, password="secret") as redis:  # noqa: S106
+        with pytest.raises(TryLater, match=PASSWORD):
+            load(redis.place(), "g1", {"a": 1.0})
+        monkeypatch.setenv(PASSWORD, "secret")
+        assert load(redis.place(), "g1", {"a": 1.0}).rows == 1
 
 
 @pytest.mark.parametrize(

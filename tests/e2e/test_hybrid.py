@@ -125,8 +125,13 @@ def test_answers_that_are_deleted_are_computed_live(place: Path, server: Server)
     until(lambda: source(embed(server, ["x"], ["road"])) == "precomputed")
 
 
-def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, tmp_path: Path) -> None:
-    redis = RealRedis(tmp_path)
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RealRedis]:
+    with RealRedis(tmp_path) as made:
+        yield made
+
+
+def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, redis: RealRedis) -> None:
     assert "--into-key" in program(place, "load", "monday", "--into", redis.place("docs"), expect=2).stderr
     loaded = program(place, "load", "monday", "--into", redis.place("docs"), "--into-key", "id")
     assert "3 keys of id" in loaded.stdout
@@ -145,4 +150,3 @@ def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, tmp_pa
         until(lambda: source(embed(made, ["x"], ["house"])) == "precomputed")
     finally:
         made.end()
-        redis.kill()
