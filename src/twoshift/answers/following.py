@@ -80,7 +80,8 @@ class Follower:
         """Another one answers from now on."""
         self.why_none = ""
         self.counts.swaps += 1
-        more = f"; {made.superseded:,} rows were superseded by a later one with the same key" if made.superseded else ""
+        left_out = ", ".join(f"{count:,} {why}" for why, count in made.left_out.items())
+        more = f"; rows left out: {left_out}" if left_out else ""
         _logger.info(
             "the precomputed answers %s are at generation %s: %d keys of %s%s",
             self.location, made.name, made.rows, made.key, more,
@@ -113,6 +114,7 @@ class FollowedAnswers(Follower):
         super().__init__(location, key, every_s)
         self._blobs_for, self._build = blobs_for, build
         self._open: OpenAnswers | None = None
+        self._damaged = ""  # why what is open is not used
         self._built_from: tuple[str, ...] = ()  # the output as it was when its table was last built
         self._next_build_s = 0.0  # on the monotonic clock
 
@@ -123,7 +125,7 @@ class FollowedAnswers(Follower):
 
     def now(self) -> OpenAnswers | None:
         """The generation that is open; None where there is none, by `why_none`."""
-        return self._open
+        return None if self._damaged else self._open
 
     def look(self) -> None:
         """Open what is current, if it is another one; what is open stays where that fails, and goes with its files."""
@@ -132,10 +134,10 @@ class FollowedAnswers(Follower):
             pointer = current(self._blobs_for(place), place)
             if pointer is None:
                 self._gone()
-            elif self._open is None or pointer != self._open.pointer:
-                found = open_answers(self._blobs_for(place), place, pointer, self.key)
-                self._swap(found)
-                found.table.preload()
+            elif self._open is None or pointer != self._open.pointer or self._open.table.is_changed:
+                self._use(open_answers(self._blobs_for(place), place, pointer, self.key), place)
+            elif self._damaged:
+                self._tell(self._damaged)
         except (TwoshiftError, OSError, ValueError) as error:
             self._tell(f"the precomputed answers {self.location} cannot be used: {error}")
 
@@ -165,12 +167,23 @@ class FollowedAnswers(Follower):
         names = tuple(sorted(blobs.names(self.location)))
         return (f"{plan.identity} {plan.written}", *names) if names else ()
 
-    def _swap(self, found: OpenAnswers) -> None:
+    def _use(self, found: OpenAnswers, place: str) -> None:
+        """From now on, unless it is damaged: then nothing, until its files are others."""
+        try:
+            found.table.check(found.generation.checksums)
+        except Broken as error:
+            how = f"restore it from a copy, or delete {place} to have the table built again"
+            self._damaged = f"the precomputed answers {self.location} cannot be used: {error}; {how}"
+            self._open = found
+            self._tell(self._damaged)
+            return
         self._open = found
+        self._damaged = ""
         self._opened(found.generation)
+        found.table.preload()
 
     def _gone(self) -> None:
-        self._open, self._built_from = None, ()
+        self._open, self._damaged, self._built_from = None, "", ()
         self._tell_gone()
 
 

@@ -20,7 +20,8 @@ import msgspec
 
 from twoshift.answers.keys import KeyKind
 from twoshift.answers.layout import ColumnLayout
-from twoshift.answers.writing import SUPERSEDED, TableWriter
+from twoshift.answers.reading import ReadFile
+from twoshift.answers.writing import SLOTS, STARTS, SUPERSEDED, TableWriter
 from twoshift.decodable import decodable
 from twoshift.errors import TryLater
 from twoshift.pointers import add_pointer, current_pointer, delete_replaced, pointers_newest_first, read_manifest
@@ -64,6 +65,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     oldest_unix_s: float = 0.0
     newest_unix_s: float = 0.0
     files: dict[str, int] = {}  # their names, below the generation, and sizes
+    checksums: dict[str, int] = {}  # of the files that find the rows, by their names in the folder
     build_s: float = 0.0
     format: int = _FORMAT
 
@@ -159,6 +161,7 @@ def build_generation(blobs: Blobs, place: str, asked: Generation, fill: Callable
             oldest_unix_s=min(writer.oldest_unix_s, writer.newest_unix_s),
             newest_unix_s=writer.newest_unix_s,
             files=sizes,
+            checksums={name: ReadFile(folder / name).checksum() for name in (SLOTS, STARTS)},
             build_s=time.monotonic() - began_s,
         )
         for path, name in zip(staged, sizes, strict=True):

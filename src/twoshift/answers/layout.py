@@ -59,10 +59,15 @@ def packed_values(row: Mapping[str, NDArray[np.generic]]) -> tuple[tuple[ColumnL
             text = str(array[0]).encode("utf-8", "surrogatepass")
             layouts.append(ColumnLayout(name, TEXT))
             values.append(_length.pack(len(text)) + text)
-        elif array.dtype.kind in "biuf" and array.ndim <= 2 and len(array) == 1:
+        elif array.dtype.kind in "biuf" and array.ndim <= 2 and len(array) == 1 and _is_finite(array):
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
             layouts.append(ColumnLayout(name, little.dtype.str, array.shape[1] if array.ndim == 2 else None))
             values.append(little.tobytes())
         else:
             return None
     return tuple(layouts), b"".join(values)
+
+
+def _is_finite(array: NDArray[np.generic]) -> bool:
+    """A model that fails for a moment must not be remembered for it: JSON has no such number."""
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())

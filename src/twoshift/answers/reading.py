@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+import zlib
 from pathlib import Path
 
 from twoshift.errors import Broken
@@ -25,6 +26,7 @@ class ReadFile:
         self.path, self.number = path, os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self.number)
         self._can_tell = bool(_NOWAIT)
+        self._state = _state(os.fstat(self.number))
 
     def read(self, at: int, size: int, may_wait: bool) -> bytes:
         """So many bytes; raises Broken where they are not there, NotCached where it would wait."""
@@ -38,6 +40,21 @@ class ReadFile:
             raise Broken(f"{self.path} cannot be read: {error.strerror}") from error
         if len(found) != size:
             raise Broken(f"{self.path} is cut short: {at + size:,} bytes expected")
+        return found
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its path has another file by now, or the same one with other bytes."""
+        try:
+            return _state(os.stat(self.path)) != self._state
+        except FileNotFoundError:
+            return False
+
+    def checksum(self) -> int:
+        """Of all its bytes."""
+        found, at = 0, 0
+        while data := os.pread(self.number, _PIECE_BYTES, at):
+            found, at = zlib.crc32(data, found), at + len(data)
         return found
 
     def preload(self) -> None:
@@ -60,3 +77,7 @@ class ReadFile:
         if 0 < read < size:
             raise NotCached
         return bytes(buffer) if read == size else None
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

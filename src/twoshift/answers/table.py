@@ -6,6 +6,7 @@ would end the process. What is not in the page cache can be told without waiting
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ class AnswerTable:
 
     def __init__(self, folder: Path) -> None:
         self._slots, self._rows = ReadFile(folder / SLOTS), ReadFile(folder / ROWS)
-        starts = np.fromfile(folder / STARTS, "<u8")
+        self._folder, starts = folder, np.fromfile(folder / STARTS, "<u8")
         if not len(starts) or (len(starts) - 1) & (len(starts) - 2):
             raise Broken(f"{folder / STARTS} is damaged")
         self._starts = memoryview(starts.astype(np.uint64).tobytes()).cast("Q")
@@ -37,6 +38,17 @@ class AnswerTable:
     def memory_bytes(self) -> int:
         """That it holds, whatever its size: at most 8 MiB."""
         return self._starts.nbytes
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its files are others by now than those that are open."""
+        return self._slots.is_changed or self._rows.is_changed
+
+    def check(self, checksums: Mapping[str, int]) -> None:
+        """Raises Broken where what finds the rows is damaged: keys would seem to be missing. Rows have their own."""
+        for name, expected in checksums.items():
+            if ReadFile(self._folder / name).checksum() != expected:
+                raise Broken(f"{self._folder / name} is damaged: its checksum differs")
 
     def preload(self) -> None:
         """Have the files in the page cache, so that hits need not wait for the disk; the slots first."""

@@ -192,6 +192,7 @@ def test_rows_come_back_as_they_were(columns: dict[str, Any]) -> None:
 def test_what_no_row_can_hold_is_not_kept() -> None:
     assert pack_kept(key("a"), 5.0, {"x": np.zeros((1, 2, 2))}) is None
     assert pack_kept(key("a"), 5.0, {"x": np.array([{}], object)}) is None
+    assert pack_kept(key("a"), 5.0, {"x": np.array([[1.0, np.nan]])}) is None  # of a model that was broken
     assert frame_of(b"x" * (2 << 20)) is None
     assert input_digest("v1", {"x": object()}) is None
 
