@@ -46,7 +46,7 @@ class ReadFile:
     def is_changed(self) -> bool:
         """Whether its path has another file by now, or the same one with other bytes."""
         try:
-            return _state(os.stat(self.path)) != self._state
+            return _state(self.path.stat()) != self._state
         except FileNotFoundError:
             return False
 
