@@ -47,11 +47,13 @@ def stream_figures(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
         p50, p99 = format_duration(now.fresh_p50_s), format_duration(now.fresh_p99_s)
         yield f"fresh after {p50} (p50), {p99} (p99) of {format_duration(fresh_s)}"
     if now.lag_rows:
-        yield f"{format_number(now.lag_rows)} rows wait, the oldest for {format_duration(now.lag_s)}"
+        yield f"{counted(math.ceil(now.lag_rows), 'row')} waiting, the oldest for {format_duration(now.lag_s)}"
     if now.catch_up is not None:
         yield _catch_up(now.catch_up.seconds, now.catch_up.rows_per_s)
     if now.dead_letters:
         yield counted(now.dead_letters, "dead letter")
+    if now.notice:
+        yield now.notice
     if now.usd is not None:
         yield f"${now.usd:,.4f}"
 
@@ -69,6 +71,8 @@ def stream_lines(last: StreamSnapshot, output: str, fresh_s: float) -> Iterator[
         yield from (f"{words[0].upper()}{words[1:]}." for words in list(stream_figures(last, fresh_s))[1:2])
         yield f"{100 * last.in_time_share:.1f} % of the rows were committed within {format_duration(fresh_s)}."
     if last.errors or last.dead_letters:
-        yield f"{counted(last.dead_letters, 'dead letter')} with their errors: {output.rstrip('/')}/_dead/."
+        yield f"{counted(last.dead_letters, 'dead letter')}, with the reason for each: {output.rstrip('/')}/_dead/."
+    if last.notice:
+        yield f"{last.notice}."
     if last.usd is not None:
         yield f"This run: ${last.usd:,.4f}."

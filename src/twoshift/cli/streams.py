@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import urllib.parse
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -96,12 +97,14 @@ def figures(now: dict[str, Any]) -> Iterator[str]:
         objective, share = format_duration(now["objective_s"]), now["in_time_share"]
         yield f"fresh after {p50} (p50), {p99} (p99) of {objective}, {share:.1%} in time"
     if now["lag_rows"]:
-        yield f"{format_number(now['lag_rows'])} rows wait, the oldest for {format_duration(now['lag_s'])}"
+        yield f"{counted(math.ceil(now['lag_rows']), 'row')} waiting, the oldest for {format_duration(now['lag_s'])}"
     if now["is_behind"]:
         left_s = now["catch_up_s"]
         yield "not catching up" if left_s is None else f"up to date in about {format_duration(left_s)}"
     if now["dead_letters"]:
         yield counted(now["dead_letters"], "dead letter")
+    if now.get("notice"):
+        yield now["notice"]
     usd = "" if now["usd"] is None else f", ${now['usd']:,.4f}"
     yield f"{now['device_s']:,.1f} device seconds{usd}"
 

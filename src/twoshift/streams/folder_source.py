@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -17,8 +18,9 @@ from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, patte
 from twoshift.errors import Broken, InvalidInput, NotFound
 from twoshift.ports import Blob, Blobs
 from twoshift.streams.source import Age, Arrived, Position, Waiting
+from twoshift.units import counted
 
-__all__ = ["FolderSource", "SeenFile"]
+__all__ = ["FolderSource", "SeenFile", "check_is_there"]
 
 _log = logging.getLogger(__name__)
 _CUT = ShardTarget(8192)  # never another: how far a file was read is told in these pieces
@@ -28,6 +30,12 @@ _GIVE_UP_S = 60.0  # after which a file that cannot be read, and does not change
 _ROW_BYTES = 100.0  # until some were read
 
 
+def check_is_there(place: str) -> None:
+    """Raises InvalidInput for a local folder that is not there: a run that ends would find nothing in it."""
+    if not _is_there(place):
+        raise InvalidInput("source", place, "a folder that exists, or a stream without --once, which waits for it")
+
+
 class SeenFile(msgspec.Struct, frozen=True, array_like=True):
     """How far a file was read; of one that could not be read there is nothing."""
 
@@ -35,7 +43,7 @@ class SeenFile(msgspec.Struct, frozen=True, array_like=True):
     identity: str
     upto: int  # where its next piece begins
     is_done: bool
-    is_dead: bool = False
+    is_dead: bool = False  # it could not be read; where it is not done: its rest is gone, and was reported
 
 
 @dataclass(slots=True)
@@ -76,6 +84,9 @@ class FolderSource:
         self._prefix = pattern_folder(place) if is_pattern(place) else f"{place.rstrip('/')}/"
         self._matches = matcher(place) if is_pattern(place) else None
         self._seen: dict[str, SeenFile] = {}
+        self._partly: dict[str, SeenFile] = {}  # an earlier run has begun them, and this one has not gone on
+        self._lost: list[tuple[SeenFile, str, str]] = []  # those that are gone, from where on, and why; not told yet
+        self._is_missing = False
         self._found: dict[str, _Found] = {}  # listed, and not read yet
         self._ready: deque[_Found] = deque()  # settled, in the order of their names
         self._reading: _Reading | None = None
@@ -88,6 +99,7 @@ class FolderSource:
         for mark in marks:
             for each in msgspec.convert(mark["files"], list[SeenFile]):
                 self._seen[each.location] = each
+        self._partly = {name: each for name, each in self._seen.items() if not each.is_done and not each.is_dead}
 
     def take(self, most_rows: int, most_bytes: int, wait_s: float) -> Arrived | None:
         """Pieces of the next files, as many as fit; at least one."""
@@ -96,12 +108,11 @@ class FolderSource:
             if (arrived := self._next(most_rows, most_bytes)) is not None:
                 return arrived
             now_s = time.monotonic()
+            if (dead := self._dead(now_s)) is not None:
+                return dead
             if now_s >= self._next_look_s:
                 self._look(now_s)
-                if self._ready:
-                    continue
-                if (dead := self._dead(now_s)) is not None:
-                    return dead
+                continue
             if now_s >= until_s:
                 return None
             time.sleep(max(0.0, min(until_s, self._next_look_s) - now_s))
@@ -112,7 +123,7 @@ class FolderSource:
         files = (*self._ready, *(each for each in self._found.values() if not each.problem))
         rows = reading + sum(each.blob.size_bytes for each in files) / self._row_bytes
         now_s = time.monotonic()
-        return Waiting(rows, max((self._age(each, now_s) for each in files), default=0.0))
+        return Waiting(rows, max((self._age(each, now_s) for each in files), default=0.0), self._notice())
 
     def merged(self, positions: Sequence[Position]) -> Position:
         """The last word on each file."""
@@ -131,6 +142,7 @@ class FolderSource:
             listed = self._blobs.list(self._prefix)
         except NotFound:
             listed = []
+        self._look_for_place(bool(listed))
         known = {each.blob.location for each in self._ready}
         current = dict[str, _Found]()
         for blob in listed:
@@ -145,8 +157,38 @@ class FolderSource:
         for each in settled:
             del current[each.blob.location]
         self._found = current
+        self._look_for_lost(listed)
         took_s = time.monotonic() - now_s
         self._next_look_s = now_s + max(_LOOK_EVERY_S, took_s / _LISTING_SHARE)
+
+    def _look_for_place(self, has_files: bool) -> None:
+        is_missing = not has_files and not _is_there(self._prefix)
+        if is_missing and not self._is_missing:
+            _log.warning("%s does not exist: the stream waits for it", self._prefix)
+        self._is_missing = is_missing
+
+    def _look_for_lost(self, listed: Sequence[Blob]) -> None:
+        """Files that an earlier run has read in part, and that are gone; with their folder they may come back."""
+        if not self._partly or self._is_missing:
+            return
+        there = {blob.location: blob.identity for blob in listed if blob.location in self._partly}
+        for location, seen in list(self._partly.items()):
+            if there.get(location) == seen.identity:
+                continue
+            file = InputFile(location, 0, seen.identity, *named_encoding(location, self._format))
+            upto = f"{'byte' if file.is_cut_by_bytes else 'row'} {seen.upto:,}"
+            what = "replaced" if location in there else "deleted"
+            why = f"{location} was {what} after {upto}: the rest was not read; put it into a file of another name"
+            _log.warning("%s", why)
+            self._seen[location] = msgspec.structs.replace(seen, is_dead=True)
+            self._lost.append((self._seen[location], f"{location} after {upto}", why))
+            del self._partly[location]
+
+    def _notice(self) -> str:
+        if self._is_missing:
+            return f"{self._prefix} does not exist: the stream waits for it"
+        problems = [each.problem for each in self._found.values() if each.problem]
+        return f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}" if problems else ""
 
     def _is_new(self, blob: Blob) -> bool:
         if blob.size_bytes == 0 or not self._is_input(blob.location):
@@ -156,6 +198,8 @@ class FolderSource:
             return True
         if seen.identity == blob.identity:
             return not seen.is_done and not self._is_reading(blob.location)
+        if not seen.is_done:
+            return False  # its rest is gone: the new file may have rows that were read
         if seen.is_dead:
             return True  # it was written again
         if blob.location not in self._warned:
@@ -225,7 +269,8 @@ class FolderSource:
                 _log.warning("%s cannot be read yet: %s", blob.location, error)
                 continue
             seen = self._seen.get(blob.location)
-            start = 0 if seen is None or seen.is_dead else seen.upto
+            start = 0 if seen is None else seen.upto
+            self._partly.pop(blob.location, None)
             pieces = deque(piece for shard in shards for piece in shard if piece.start >= start)
             if pieces:
                 return _Reading(file, found, pieces)
@@ -237,15 +282,19 @@ class FolderSource:
         return SeenFile(file.location, file.identity, left[0].start if left else 0, is_done=not left)
 
     def _dead(self, now_s: float) -> Arrived | None:
-        """A file that cannot be read and has stayed as it is for so long that nobody writes to it any more."""
-        for location, found in self._found.items():
+        """What is gone, and files that cannot be read and have not changed for so long that nobody writes to them."""
+        dead = [seen for seen, _, _ in self._lost]
+        why = {where: reason for _, where, reason in self._lost}
+        for location, found in list(self._found.items()):
             if found.problem and self._age(found, now_s) >= _GIVE_UP_S:
                 del self._found[location]
-                dead = SeenFile(location, found.blob.identity, 0, is_done=True, is_dead=True)
-                self._seen[location] = dead
-                position = {"files": msgspec.to_builtins([dead])}
-                return Arrived((), (), 0, 0, position, (), unreadable={location: found.problem})
-        return None
+                dead.append(SeenFile(location, found.blob.identity, 0, is_done=True, is_dead=True))
+                why[location] = found.problem
+        if not dead:
+            return None
+        self._lost.clear()
+        self._seen |= {each.location: each for each in dead}
+        return Arrived((), (), 0, 0, {"files": msgspec.to_builtins(dead)}, (), unreadable=why)
 
     def _rows(self, piece: Piece) -> float:
         return piece.rows if piece.rows is not None else max(1.0, piece.bytes / self._row_bytes)
@@ -254,6 +303,12 @@ class FolderSource:
         """By this machine's clock since it was listed, or by the file's own time where that is longer ago."""
         written_s = found.blob.written_s
         return max(now_s - found.since_s, 0.0 if written_s <= 0 else time.time() - written_s, 0.0)
+
+
+def _is_there(place: str) -> bool:
+    """Whether a local folder is; in a bucket there are no folders."""
+    folder = pattern_folder(place) if is_pattern(place) else place
+    return "://" in place or Path(folder or ".").exists()
 
 
 def _append(pieces: list[Piece], piece: Piece) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
-from twoshift.streams.folder_source import FolderSource
+from twoshift.streams.folder_source import FolderSource, check_is_there
 from twoshift.streams.kafka_outlet import KafkaOutlet
 from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
 from twoshift.streams.nats_connection import NatsPlace
@@ -30,6 +30,8 @@ def source_for(settings: StreamSettings, job: JobSettings, blobs_for: Callable[[
     if settings.source.startswith(POSTGRES):
         table, cursor = settings.table or "", settings.cursor or ""
         return PostgresSource(settings.source, table, cursor, settings.settle)
+    if settings.once:
+        check_is_there(settings.source)
     return FolderSource(settings.source, blobs_for, job.output, job.input_format, settings.settle)
 
 

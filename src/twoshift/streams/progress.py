@@ -40,6 +40,7 @@ class StreamSnapshot:
     problems: tuple[tuple[str, int], ...] = ()  # how often, by what did not answer
     parts: int = 0
     merged: int = 0  # parts that were merged into others
+    notice: str = ""  # what people should know of the source
 
 
 class StreamCounts:
@@ -82,7 +83,7 @@ class StreamCounts:
     def stands(self, waiting: Waiting, lag_s: float, catch_up: CatchUp | None) -> None:
         """How far it is behind."""
         with self._lock:
-            self._now = replace(self._now, lag_rows=waiting.rows, lag_s=lag_s, catch_up=catch_up)
+            self._now = replace(self._now, lag_rows=waiting.rows, lag_s=lag_s, catch_up=catch_up, notice=waiting.notice)
 
     def has_parts(self, parts: int, merged: int = 0) -> None:
         """How many there are, and how many have just been merged."""

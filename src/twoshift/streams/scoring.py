@@ -8,13 +8,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from twoshift.batch.inputs import read
+from twoshift.batch.inputs import InputFile, Piece, read
+from twoshift.batch.inputs.piece import END
 from twoshift.batch.part_stats import PartStats, StreamMark
 from twoshift.batch.plan import Plan, plan_location
 from twoshift.batch.result_columns import ERROR
@@ -235,4 +236,12 @@ class WindowScorer:
                     pass
             except (Broken, InvalidInput) as error:
                 bad[file.location] = str(error)
-        return bad
+        return {location: f"{why}; {_left_out(location, files, pieces)}" for location, why in bad.items()}
+
+
+def _left_out(location: str, files: Sequence[InputFile], pieces: Sequence[Piece]) -> str:
+    """What a window does not have of a file that cannot be read."""
+    of_file = [piece for piece in pieces if files[piece.file].location == location]
+    unit = "byte" if files[of_file[0].file].is_cut_by_bytes else "row"
+    start, stop = min(piece.start for piece in of_file), max(piece.stop for piece in of_file)
+    return f"the stream leaves it out from {unit} {start:,} to {'its end' if stop == END else f'{stop:,}'}"

@@ -41,6 +41,7 @@ class Waiting:
 
     rows: float | None  # None: the source cannot tell
     oldest_s: float = 0.0  # how long the oldest has waited
+    notice: str = ""  # why there may be fewer than people think
 
 
 class StreamSource(Protocol):

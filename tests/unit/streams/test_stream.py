@@ -19,7 +19,7 @@ from streaming import Streaming, running
 from twoshift.batch.loading import load_parts
 from twoshift.batch.verify import verify_output
 from twoshift.blobs.local import LocalBlobs
-from twoshift.cli.stream_progress import stream_figures
+from twoshift.cli.stream_progress import stream_figures, stream_lines
 from twoshift.errors import Broken, InvalidInput
 from twoshift.streams import folder_source
 from twoshift.streams.commits import StreamOutput
@@ -353,3 +353,72 @@ def test_a_file_that_nobody_has_written_to_for_long_is_a_dead_letter_of_a_run_th
     os.utime(streaming.inbox / "b.parquet", (0, time.time() - 120))
     assert streaming.run().dead_letters == 1
     assert [each["source"] for each in streaming.letters()] == [str(streaming.inbox / "b.parquet")]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "what", "unit"),
+    [("parquet", "deleted", "row"), ("jsonl", "deleted", "byte"), ("jsonl", "replaced", "byte")],
+)
+def test_a_file_that_goes_after_it_was_read_in_part_is_a_dead_letter(
+    streaming: Streaming, caplog: pytest.LogCaptureFixture, suffix: str, what: str, unit: str
+) -> None:
+    ids, path = range(20_000), streaming.inbox / f"a.{suffix}"
+    table = pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([float(k) for k in ids])})
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        streaming.put(path.name, ids)
+    stream = streaming.stream(buffer=300_000.0, compact=0)
+    stream.run(lambda now: stream.stop() if now.windows else None)
+    read = len(streaming.ids())
+    assert 0 < read < 20_000
+    path.rename(streaming.path / path.name)
+    if what == "replaced":
+        streaming.put("b.tmp", range(3))
+        (streaming.inbox / "b.tmp").rename(path)
+    assert streaming.run(compact=0).dead_letters == 1
+    (letter,) = streaming.letters()
+    assert letter["source"].startswith(f"{path} after {unit} ")
+    assert f"was {what} after {unit} " in letter["error"]
+    if unit == "row":
+        assert f"after row {read:,}" in letter["error"]
+    assert letter["error"] in caplog.text
+    assert streaming.run(compact=0).dead_letters == 0  # it is told once
+    assert streaming.ids() == list(range(read))
+    (streaming.path / path.name).rename(path)  # it comes back as it was
+    streaming.run(compact=0)
+    assert streaming.ids() == list(ids)
+
+
+def test_a_file_that_goes_while_it_is_read_is_a_dead_letter_that_says_what_is_left_out(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(20_000))
+    stream = streaming.stream(buffer=300_000.0, compact=0)
+    stream.run(lambda now: (streaming.inbox / "a.jsonl").unlink(missing_ok=True) if now.windows else None)
+    letters = streaming.letters()
+    assert letters
+    assert all("was deleted" in each["error"] and "leaves it out from byte" in each["error"] for each in letters)
+    assert stream.counts.snapshot.dead_letters == len(letters)
+
+
+def test_a_folder_that_is_not_there_is_refused_by_a_run_that_ends_and_told_by_one_that_waits(
+    streaming: Streaming,
+) -> None:
+    nowhere = streaming.path / "nothere"
+    with pytest.raises(InvalidInput, match="a folder that exists"):
+        streaming.run(source=str(nowhere))
+    stream = streaming.stream(source=str(nowhere), once=False, fresh=0.1)
+    with running(stream):
+        until(lambda: "nothere/ does not exist" in stream.counts.snapshot.notice)
+        assert any("does not exist" in line for line in stream_lines(stream.counts.snapshot, "out", 1.0))
+        streaming.put("a.jsonl", range(5))
+        streaming.inbox.rename(nowhere)
+        until(lambda: stream.counts.snapshot.rows == 5)
+    assert stream.counts.snapshot.notice == ""
+
+
+def test_a_run_that_ends_says_which_file_it_could_not_read(streaming: Streaming) -> None:
+    streaming.put("a.jsonl", range(5))
+    (streaming.inbox / "b.parquet").write_bytes(b"PAR1 and no more")
+    last = streaming.run()
+    (said,) = [line for line in stream_lines(last, "out", 1.0) if "b.parquet" in line]
+    assert said.startswith("1 file cannot be read yet: ")
