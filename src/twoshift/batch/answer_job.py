@@ -80,7 +80,7 @@ class JobAnswers:
         sink, schema = SINKS[self._plan.settings.output_format], self._plan.schema
         for number, part in enumerate(parts):
             if verify:
-                refuse_damaged(folder, self._damage(part))
+                refuse_damaged(folder, self._damage(part), self._plan.is_stream)
             with self._output.open(f"{folder}/{part.name}") as file:
                 for batch in sink.batches(file, schema):
                     writer.add(encoded_rows(batch, self._key, self._columns, writer.left_out), part.made_unix_s)

@@ -286,7 +286,4 @@ class _Parts:
         if name not in self._listing.sizes or not self._listing.seals_of(name):
             return
         bad = [each for each in check_parts(self._output, self.plan, [shard], self._listing) if each.why]
-        if bad and self.plan.is_stream:
-            accepted = "restore it from a backup, or begin again with another output folder"
-            raise Broken(f"{self.plan.settings.output}/{bad[0].name} {bad[0].why}: {accepted}")
-        refuse_damaged(self.plan.settings.output, bad)
+        refuse_damaged(self.plan.settings.output, bad, self.plan.is_stream)

@@ -139,12 +139,15 @@ def check_parts(output: Blobs, plan: Plan, shards: Iterable[int], listing: Listi
         readers.shutdown(cancel_futures=True)  # who is interrupted does not wait for the rest
 
 
-def refuse_damaged(folder: str, damaged: list[PartCheck]) -> None:
+def refuse_damaged(folder: str, damaged: list[PartCheck], is_stream: bool = False) -> None:
     """Raises Broken that names them, and what to do. They are left as they are: what they hold may be all there is."""
     if not damaged:
         return
     named = "; ".join(f"{check.name} {check.why}" for check in damaged[:_NAMED])
     more = f"; and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
+    if is_stream:  # its rows may be gone from the source
+        advice = "restore it from a backup, or begin again with another output folder"
+        raise Broken(f"{folder}/{named}{more}: {advice}")
     them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
     see = f" `twoshift verify {folder}` names them all." if more else ""
     raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} recomputed.{see}")

@@ -12,10 +12,22 @@ from twoshift.batch.part_stats import PartStats, StreamMark
 from twoshift.errors import Broken
 from twoshift.ports import Blobs
 
-__all__ = ["CommittedPart", "StreamOutput"]
+__all__ = ["CommittedPart", "OutputGone", "StreamOutput"]
 
 _PART = re.compile(r"part-(\d+)(?:-(\d+))?\.\w+")
 _READERS = 8
+
+
+class OutputGone(Broken):
+    """What a stream has committed is no more where it was: to begin again would commit all rows twice."""
+
+    @classmethod
+    def on_server(cls, output: str) -> OutputGone:
+        """With what a stream's owner can do about it on a server."""
+        return cls(
+            f"{output} was deleted or replaced: the stream has committed rows there, and would commit them again; "
+            "put the folder back and resume the stream, or cancel it and submit it again to begin anew"
+        )
 
 
 @dataclass(frozen=True, slots=True)

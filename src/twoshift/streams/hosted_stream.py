@@ -7,13 +7,14 @@ import math
 import queue
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twoshift.batch.folder import FolderTaken
 from twoshift.batch.job_seats import JobSeat, LaneReplica, LaneWorker, LiveFleet, Payer, Used
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.retries import RetryPolicy
 from twoshift.registry.names import parse_ref
+from twoshift.streams.commits import OutputGone
 from twoshift.streams.progress import StreamSnapshot
 from twoshift.streams.stream_worker import StopStream, StreamEnded, StreamReport, StreamTask
 from twoshift.types import Lane
@@ -63,6 +64,7 @@ class HostedStream:
         self.why_waits = ""  # for people; empty where it runs
         self._seated: _Seated | None = None
         self._gone = Used()  # of replicas that it has left
+        self.has_committed = task.has_committed
         self._version = "1"
         self._is_wanted, self._gives_up = True, False
         self._retry_s, self._failures, self._committed = 0.0, 0, 0
@@ -135,7 +137,8 @@ class HostedStream:
         streams_at[replica] += 1
         heard = queue.SimpleQueue[StreamReport | StreamEnded]()
         seat = replica.place(_WEIGHT, Lane.MICRO)
-        self._seated = _Seated(replica, seat, seat.work(self.task, self.id, heard.put), heard)
+        task = replace(self.task, has_committed=self.has_committed)
+        self._seated = _Seated(replica, seat, seat.work(task, self.id, heard.put), heard)
         self._committed = 0
 
     def _look_after(self, seated: _Seated, withheld: str) -> None:
@@ -163,6 +166,7 @@ class HostedStream:
                 message = seated.heard.get_nowait()
                 if isinstance(message, StreamReport):
                     self.last, self.is_told = message.now, False
+                    self.has_committed = self.has_committed or message.now.windows > 0 or message.now.parts > 0
                     ref = parse_ref(message.version)
                     self._version = "1" if ref is None or ref.version is None else str(ref.version)
                     if message.now.windows > self._committed:
@@ -177,6 +181,9 @@ class HostedStream:
             self.end = None if message.was_stopped else StreamEnd(None)
         elif isinstance(error, TryLater | FolderTaken):
             self._retry(str(error), _TAKEN_S)
+        elif isinstance(error, OutputGone):
+            self.has_committed = True
+            self.end = StreamEnd(OutputGone.on_server(self.task.job.output))
         elif isinstance(error, Broken) and self._failures + 1 < _TRIES:
             self._failures += 1
             self._retry(str(error), _AGAIN.pause_s(self._failures, 0.0) or _AGAIN.longest_s)

@@ -27,7 +27,7 @@ from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.policy.retries import RetryPolicy
 from twoshift.ports import Blobs
 from twoshift.retrying import retried
-from twoshift.streams.commits import CommittedPart, StreamOutput
+from twoshift.streams.commits import CommittedPart, OutputGone, StreamOutput
 from twoshift.streams.dead_letters import DeadLetter, DeadLetters
 from twoshift.streams.progress import StreamCounts
 from twoshift.streams.source import Position
@@ -199,10 +199,10 @@ class WindowScorer:
         return stats, len(witness.letters)
 
     def _before_part(self, number: int, letters: list[DeadLetter]) -> None:
-        """Raises Broken in a folder that is no more ours: a part without those before it could not be gone on from."""
+        """Raises OutputGone in a folder that is no more ours: nobody can go on from a part without those before it."""
         if self._plan_identity() != self._begun_as:
             output = self._plan.settings.output
-            raise Broken(
+            raise OutputGone(
                 f"{output} was deleted or replaced while the stream wrote to it: run the same command again; "
                 "it goes on behind the parts that are there, or begins anew where there are none"
             )

@@ -23,7 +23,7 @@ from twoshift.policy.freshness import Close, Collect, FreshnessPolicy, WindowCos
 from twoshift.policy.retries import RetryPolicy
 from twoshift.policy.window_cost import ArrivalRate, WindowCostLearner
 from twoshift.ports import Blobs
-from twoshift.streams.commits import CommittedPart, StreamOutput
+from twoshift.streams.commits import CommittedPart, OutputGone, StreamOutput
 from twoshift.streams.compaction import Compactor
 from twoshift.streams.dead_letters import DeadLetters
 from twoshift.streams.outlet import Outlet, Sending
@@ -58,6 +58,7 @@ class StreamParts:
     open_device: Callable[[JobSettings], WorkDevice]
     blobs_for: Callable[[str], Blobs]
     outlet: Outlet | None = None
+    has_committed: bool = False  # whether its folder must have what it has committed before
     owner: BlockOwner = field(default_factory=lambda: BlockOwner(lane=Lane.MICRO))  # whose rows they are on the device
 
 
@@ -68,7 +69,7 @@ class Stream:
         self._loading = JobLoading(job)
         self._settings, self._job = settings, self._loading.shown_settings
         self._source, self._open, self._blobs_for = parts.source, parts.open_device, parts.blobs_for
-        self._outlet, self._owner = parts.outlet, parts.owner
+        self._outlet, self._owner, self._has_committed = parts.outlet, parts.owner, parts.has_committed
         self._sending: Sending | None = None
         self._output = self._blobs_for(job.output)
         self._counts = StreamCounts(settings.fresh, job.price_usd_per_hour)
@@ -104,6 +105,7 @@ class Stream:
 
         `loaded` is called once the model is loaded.
         """
+        self._check_not_gone()
         with one_coordinator(self._job.output), contextlib.closing(self._source):
             remove_leftovers(self._job.output)
             begun = existing_plan(self._output, self._job)
@@ -124,6 +126,11 @@ class Stream:
             finally:
                 device.close()
         return self._counts.snapshot
+
+    def _check_not_gone(self) -> None:
+        """Before anything is written, so that the folder can be put back."""
+        if self._has_committed and self._output.stat(plan_location(self._job.output)) is None:
+            raise OutputGone.on_server(self._job.output)
 
     def _check_ours(self, begun: Plan | None, committed: list[CommittedPart]) -> None:
         folder = f"{self._job.output.rstrip('/')}/"

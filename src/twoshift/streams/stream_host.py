@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -74,6 +75,8 @@ class StreamHost:
             each.stop()
             each.tick("", Counter())  # all are asked before one is waited for
         in_time = [each.join(max(0.0, until_s - time.monotonic())) for each in running]
+        with contextlib.suppress(TwoshiftError):  # the next server should know what they have committed
+            self._records.progressed({each.id: each for each in running if not each.is_told})
         return all(in_time)
 
     def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
@@ -230,7 +233,9 @@ class StreamHost:
             self._store.note(record.id, "the server was restarted")
         elif not self._store.move(record.id, JobMove.BEGIN):
             return
-        task = StreamTask(settings, job, allowed.blobs_for)
+        progress = record.progress or {}
+        has_committed = any(progress.get(name) for name in ("has_committed", "windows", "parts"))
+        task = StreamTask(settings, job, allowed.blobs_for, has_committed)
         self._running[record.id] = HostedStream(record.id, task, fleet, record.owner)
 
     def _settle(self) -> None:

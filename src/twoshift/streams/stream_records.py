@@ -64,4 +64,5 @@ class StreamRecords:
             "riding_s": used.riding_s,
             "usd": self.usd(stream),
             "held": stream.why_waits,
+            "has_committed": stream.has_committed,  # in any run: after a restart its output has to be there
         }

@@ -51,6 +51,7 @@ class StreamTask:
     settings: StreamSettings
     job: JobSettings
     blobs_for: Callable[[str], Blobs]  # what it may touch
+    has_committed: bool = False  # at another replica, or before a restart
 
     def begin(
         self,
@@ -115,7 +116,7 @@ class StreamWorker:
         task = self._task
         source = source_for(task.settings, task.job, task.blobs_for)
         parts = StreamParts(
-            source, lambda _: self._device, task.blobs_for, outlet_for(task.settings), self._owner
+            source, lambda _: self._device, task.blobs_for, outlet_for(task.settings), task.has_committed, self._owner
         )  # fmt: skip
         with self._lock:
             if not self._is_stopped:

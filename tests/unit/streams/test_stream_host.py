@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -192,3 +193,35 @@ def test_what_is_its_own_is_taken(desk: Desk) -> None:
     desk.streaming.check_squares(3)
     assert [each.id for each in host.list(owner="red")] == [made.id]
     assert not host.list(owner="blue")
+
+
+def _failed(host: StreamHost, stream_id: str) -> str:
+    until(lambda: host.get(stream_id).state is JobState.FAILED)
+    return host.get(stream_id).reason
+
+
+def test_a_stream_whose_output_goes_fails_and_never_begins_again_by_itself(desk: Desk) -> None:
+    streaming, away = desk.streaming, desk.streaming.path / "away"
+    streaming.put("a.jsonl", range(5))
+    first = desk.host()
+    made = first.submit(desk.data())
+    until(lambda: (first.get(made.id).progress or {}).get("rows") == 5)
+    streaming.out.rename(away)
+    streaming.put("b.jsonl", range(5, 9))
+    assert "was deleted or replaced" in _failed(first, made.id)
+    first.resume(made.id)
+    assert "put the folder back" in _failed(first, made.id)
+    assert not streaming.parts()
+    shutil.rmtree(streaming.out, ignore_errors=True)
+    away.rename(streaming.out)
+    first.resume(made.id)
+    until(lambda: len(streaming.parts()) == 2)
+    streaming.check_squares(9)
+    first.close(30.0)
+    streaming.out.rename(away)
+    host = desk.host()  # as after a restart
+    assert "was deleted or replaced" in _failed(host, made.id)
+    assert not streaming.out.exists()
+    host.cancel(made.id)
+    host.submit(desk.data())  # who wants to begin anew says so
+    until(lambda: len(streaming.ids()) == 9)
