@@ -30,7 +30,7 @@ from twoshift.batch.verify import check_parts, refuse_damaged
 from twoshift.declare import settings_of
 from twoshift.decodable import decodable
 from twoshift.engine.window import described
-from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import InvalidInput, TryLater, TwoshiftError
 from twoshift.ports import Blobs
 
 __all__ = ["JobLoading", "LoadReport", "load_parts"]

@@ -82,14 +82,15 @@ def test_a_job_is_not_served_before_its_end(tmp_path: Path) -> None:
     assert scores(job) == {1: (0.1, 50.0)}
 
 
-def test_a_damaged_part_is_refused_and_named(tmp_path: Path) -> None:
-    job = begun(tmp_path / "out", shards=1)
+@pytest.mark.parametrize(("shards", "advice"), [(1, "Delete it and run"), (0, "restore it from a backup")])
+def test_a_damaged_part_is_refused_and_named(tmp_path: Path, shards: int, advice: str) -> None:
+    job = begun(tmp_path / "out", shards)
     part(job, "part-000000.parquet", {1: 0.1})
     (job / "_SUCCESS").touch()
     data = bytearray((job / "part-000000.parquet").read_bytes())
     data[20] ^= 1
     (job / "part-000000.parquet").write_bytes(data)
-    with pytest.raises(Broken, match="part-000000"):
+    with pytest.raises(Broken, match=rf"part-000000.*{advice}"):
         scores(job)
     assert current(BLOBS, table_place(str(job), "id")) is None
 
