@@ -26,7 +26,7 @@ class OutputGone(Broken):
         """With what a stream's owner can do about it on a server."""
         return cls(
             f"{output} was deleted or replaced: the stream has committed rows there, and would commit them again; "
-            "put the folder back and resume the stream, or cancel it and submit it again to begin anew"
+            "put the folder back and resume the stream, or submit it again to begin anew"
         )
 
 

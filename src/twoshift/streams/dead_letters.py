@@ -38,12 +38,12 @@ class DeadLetters:
     """The folder of them. A window's file is there before its part; one whose part is not there counts for nothing."""
 
     def __init__(self, output: Blobs, folder: str) -> None:
-        self._output, self._folder = output, f"{folder.rstrip('/')}/{_FOLDER}"
+        self._output, self._folder = output, self.folder_of(folder)
 
-    @property
-    def folder(self) -> str:
+    @staticmethod
+    def folder_of(output: str) -> str:
         """Where they are."""
-        return self._folder
+        return f"{output.rstrip('/')}/{_FOLDER}"
 
     def write(self, window: int, letters: Sequence[DeadLetter]) -> None:
         """Those of a window, in place of what an attempt before may have left."""

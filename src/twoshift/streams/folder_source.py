@@ -92,7 +92,7 @@ class FolderSource:
         self._reading: _Reading | None = None
         self._row_bytes = _ROW_BYTES
         self._next_look_s = 0.0
-        self._warned: set[str] = set()
+        self._changed: set[str] = set()  # after they were read
 
     def begin(self, marks: Sequence[Position]) -> None:
         """What was read is what any part says."""
@@ -187,8 +187,13 @@ class FolderSource:
     def _notice(self) -> str:
         if self._is_missing:
             return f"{self._prefix} does not exist: the stream waits for it"
-        problems = [each.problem for each in self._found.values() if each.problem]
-        return f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}" if problems else ""
+        said, problems = list[str](), [each.problem for each in self._found.values() if each.problem]
+        if problems:
+            said.append(f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}")
+        if self._changed:
+            files = counted(len(self._changed), "file that has", "files that have")
+            said.append(f"{files} changed after being read: {min(self._changed)}; a stream reads each file once")
+        return "; ".join(said)
 
     def _is_new(self, blob: Blob) -> bool:
         if blob.size_bytes == 0 or not self._is_input(blob.location):
@@ -202,8 +207,8 @@ class FolderSource:
             return False  # its rest is gone: the new file may have rows that were read
         if seen.is_dead:
             return True  # it was written again
-        if blob.location not in self._warned:
-            self._warned.add(blob.location)
+        if blob.location not in self._changed:
+            self._changed.add(blob.location)
             _log.warning("%s has changed since it was read: a stream reads each file once", blob.location)
         return False
 

@@ -15,6 +15,7 @@ from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.retries import RetryPolicy
 from twoshift.registry.names import parse_ref
 from twoshift.streams.commits import OutputGone
+from twoshift.streams.dead_letters import DeadLetters
 from twoshift.streams.progress import StreamSnapshot
 from twoshift.streams.stream_worker import StopStream, StreamEnded, StreamReport, StreamTask
 from twoshift.types import Lane
@@ -62,6 +63,7 @@ class HostedStream:
         self.is_told = True  # whether the store knows it
         self.end: StreamEnd | None = None
         self.why_waits = ""  # for people; empty where it runs
+        self.remarks: list[str] = []  # for its log
         self._seated: _Seated | None = None
         self._gone = Used()  # of replicas that it has left
         self.has_committed = task.has_committed
@@ -165,6 +167,7 @@ class HostedStream:
             while True:
                 message = seated.heard.get_nowait()
                 if isinstance(message, StreamReport):
+                    self._remark(message.now)
                     self.last, self.is_told = message.now, False
                     self.has_committed = self.has_committed or message.now.windows > 0 or message.now.parts > 0
                     ref = parse_ref(message.version)
@@ -173,6 +176,14 @@ class HostedStream:
                         self._failures, self._committed = 0, message.now.windows
                 else:
                     self._ended(message)
+
+    def _remark(self, now: StreamSnapshot) -> None:
+        """What is new since it last said something."""
+        if now.notice and now.notice != (self.last and self.last.notice):
+            self.remarks.append(now.notice)
+        if now.dead_letters and not (self.last and self.last.dead_letters):
+            folder = DeadLetters.folder_of(self.task.job.output)
+            self.remarks.append(f"the first dead letters of this run, with the reason for each: {folder}/")
 
     def _ended(self, message: StreamEnded) -> None:
         self._leave()

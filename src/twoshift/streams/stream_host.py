@@ -188,6 +188,8 @@ class StreamHost:
         if now_s >= self._look_s + _LOOK_EVERY_S:
             self._look_s = now_s
             self._reconcile({each.id: each for each in self._store.unfinished()})
+        for each in self._running.values():
+            self._records.noted(each)
         self._settle()
         if now_s >= self._tell_s + _TELL_EVERY_S:
             self._tell_s = now_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -108,9 +109,18 @@ def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str)
     output = job.output
     same = store.of_output(output)
     if same is None:
+        if any(_is_one_folder(each.settings["output"], output) for each in store.unfinished()):
+            raise InvalidInput(
+                "output", output, "another output folder: a stream writes to this one under another name"
+            )
         return None
     if same.owner != owner:
         raise InvalidInput("output", output, "another output folder: something else writes to this one")
     if same.kind is not JobKindName.STREAM or stream_of(same) != (stream, job):
         raise InvalidInput("output", output, f"another output folder: {same.id} writes to this one")
     return same
+
+
+def _is_one_folder(one: str, other: str) -> bool:
+    """Whether links or `..` make two names of a local folder."""
+    return "://" not in one + other and os.path.realpath(one) == os.path.realpath(other)

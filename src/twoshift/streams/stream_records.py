@@ -38,6 +38,12 @@ class StreamRecords:
             _log.warning("stream %s has failed: %s", stream_id, why)
             self._store.note(stream_id, f"failed: {why}")
 
+    def noted(self, stream: HostedStream) -> None:
+        """What it has remarked."""
+        while stream.remarks:
+            self._store.note(stream.id, stream.remarks[0])
+            del stream.remarks[0]
+
     def progressed(self, streams: Mapping[str, HostedStream]) -> None:
         """How they stand, by id."""
         self._store.progressed({name: self._progress(each) for name, each in streams.items()})

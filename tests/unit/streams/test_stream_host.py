@@ -222,6 +222,25 @@ def test_a_stream_whose_output_goes_fails_and_never_begins_again_by_itself(desk:
     host = desk.host()  # as after a restart
     assert "was deleted or replaced" in _failed(host, made.id)
     assert not streaming.out.exists()
-    host.cancel(made.id)
     host.submit(desk.data())  # who wants to begin anew says so
     until(lambda: len(streaming.ids()) == 9)
+
+
+def test_what_a_stream_remarks_on_its_source_is_in_its_log(desk: Desk) -> None:
+    desk.streaming.put("a.jsonl", range(5), "no JSON")
+    host = desk.host()
+    made = host.submit(desk.data())
+    until(lambda: desk.streaming.parts())
+    desk.streaming.put("a.jsonl", range(7))
+    until(lambda: any("changed after being read" in text for _, text in host.notes(made.id)))
+    assert sum("dead letters" in text for _, text in host.notes(made.id)) == 1
+
+
+def test_an_output_that_another_stream_has_under_another_name_is_refused(desk: Desk) -> None:
+    host = desk.host()
+    host.submit(desk.data())
+    link = desk.streaming.path / "link"
+    link.symlink_to(desk.streaming.out)
+    for alias in (str(link), f"{desk.streaming.out}/../out"):
+        with pytest.raises(InvalidInput, match="under another name"):
+            host.submit(desk.data(output=alias))
