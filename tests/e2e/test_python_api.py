@@ -30,13 +30,13 @@ def server(home: Path) -> Iterator[Server]:
     config.write_text(
         f"""
         [models.minilm]
-        slo_ms = 2000
+        slo_ms = 60_000
         [models.reranker]
         model = "{home}/models.py:Rank"
-        slo_ms = 2000
+        slo_ms = 60_000
         [models.sentiment]
         model = "{ROOT}/examples/sentiment.py:Sentiment"
-        slo_ms = 2000
+        slo_ms = 60_000
         """
     )
     made = Server(home, "--config", str(config))

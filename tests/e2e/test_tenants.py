@@ -29,7 +29,7 @@ KEYS = {
     "busy": ("busy", ()),
     "dora": ("dora", ()),
 }
-OPEN = {"/", "/health", "/healthz", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
+OPEN = {"/", "/-/healthz", "/health", "/healthz", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
 
 
 def program(home: Path, *words: str, key: str = "") -> subprocess.CompletedProcess[str]:

@@ -123,7 +123,7 @@ def _operation(route: Route, about: Operation, schema_of: Mapping[int, Any]) -> 
     replies = {200: about.gives, **dict.fromkeys(about.statuses, about.fails), **about.also}
     shown: dict[str, Any] = {
         "summary": about.summary,
-        "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", route.path)]),
+        "operationId": "_".join([route.method.lower(), *re.findall(r"[\w-]+", route.path)]),
         "responses": {str(status): _reply(status, gives, schema_of) for status, gives in sorted(replies.items())},
     }
     shown["responses"]["200"]["content"] |= {kind: {} for kind in about.gives_also}
