@@ -19,6 +19,7 @@ __all__ = ["AskPages"]
 _STAGE = re.compile(r"(\w+);dur=([\d.]+)")
 _TONES = {"lookup": "muted", "admit": "muted", "prepare": "sky", "queue": "pink", "forward": "blue", "finish": "teal"}
 _MOST_SHOWN = 20_000  # characters of an answer
+_OWN_CLASS = "python"  # whose `score` may be of anything
 _CHAT = "/v1/chat/completions"
 
 
@@ -76,7 +77,9 @@ def _kind_of(model: Deployment) -> str:
     if is_language_model(model.backend):
         return "chat"
     columns = columns_of(model)
-    return "embedding" if "embedding" in columns else "pair" if "score" in columns else "rows"
+    if "embedding" in columns:
+        return "embedding"
+    return "pair" if "score" in columns and model.info.runtime != _OWN_CLASS else "rows"
 
 
 def _request(kind: str, given: dict[str, str]) -> tuple[str, dict[str, Any]]:

@@ -153,7 +153,7 @@ class Console:
 
     async def _events(self, visit: Visit) -> Reply:
         session = visit.session
-        page = self._feed.page(session.sight, lambda: self._sessions.is_valid(session))
+        page = self._feed.page(session.caller.name, session.sight, lambda: self._sessions.is_valid(session))
         return secured(Reply(200, content_type=_EVENTS, stream=page, stream_bytes=None))
 
     async def _history(self, visit: Visit) -> Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from twoshift.errors import TryLater
 
 __all__ = ["Feed", "Sight"]
 
-_MOST_PAGES = 200
+_MOST_PAGES, _MOST_OF_KEY = 1000, 100
 _RETRY_S = 5.0
 _BEGIN = b"retry: 3000\n\n"
 _encoder = msgspec.json.Encoder()
@@ -33,7 +34,7 @@ class Feed:
     """Of the loop that serves."""
 
     def __init__(self) -> None:
-        self._pages = 0
+        self._pages = Counter[str]()  # that are open, by the key's name
         self._is_closed = False
         self._next: asyncio.Future[None] | None = None
         self._told: Callable[[Sight], Any] = lambda _: {}
@@ -49,12 +50,12 @@ class Feed:
         self._is_closed = True
         self._wake()
 
-    def page(self, sight: Sight, is_valid: Callable[[], bool]) -> EventPage:
+    def page(self, key: str, sight: Sight, is_valid: Callable[[], bool]) -> EventPage:
         """The events of one page, until it is no longer valid; raises TryLater where too many are open."""
-        if self._pages >= _MOST_PAGES:
+        if self._pages[key] >= _MOST_OF_KEY or self._pages.total() >= _MOST_PAGES:
             raise TryLater("too many pages of the console are open", _RETRY_S)
-        self._pages += 1
-        return EventPage(self, sight, is_valid)
+        self._pages[key] += 1
+        return EventPage(self, key, sight, is_valid)
 
     def _wake(self) -> None:
         if self._next is not None and not self._next.done():
@@ -77,16 +78,16 @@ class Feed:
             found = self._written[sight] = b"event: now\ndata: %b\n\n" % _encoder.encode(self._told(sight))
         return found
 
-    def left(self) -> None:
+    def left(self, key: str) -> None:
         """A page was closed."""
-        self._pages -= 1
+        self._pages[key] -= 1
 
 
 class EventPage:
     """A reply in pieces."""
 
-    def __init__(self, feed: Feed, sight: Sight, is_valid: Callable[[], bool]) -> None:
-        self._feed, self._sight, self._is_valid = feed, sight, is_valid
+    def __init__(self, feed: Feed, key: str, sight: Sight, is_valid: Callable[[], bool]) -> None:
+        self._feed, self._key, self._sight, self._is_valid = feed, key, sight, is_valid
         self._is_open = True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -98,4 +99,4 @@ class EventPage:
         """Once, whatever has ended it."""
         if self._is_open:
             self._is_open = False
-            self._feed.left()
+            self._feed.left(self._key)

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from twoshift.errors import Forbidden, TooLarge
+from twoshift.errors import Forbidden, InvalidInput, TooLarge
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.ui.sessions import Sessions
@@ -52,6 +52,8 @@ class Guards:
         length = request.header(b"content-length") or "0"
         if request.header(b"transfer-encoding") is not None or not length.isdecimal() or int(length) > _MOST_BYTES:
             raise TooLarge("body", f"{length} bytes", f"at most {_MOST_BYTES:,} bytes with a content-length")
+        if (coding := request.header(b"content-encoding")) is not None:  # it would be larger than it says
+            raise InvalidInput("content-encoding", coding, "a form as it is")
         return self.look(request)
 
     def _check_host(self, request: Request) -> None:
@@ -76,7 +78,7 @@ def check_origin(request: Request) -> None:
         raise Forbidden("only pages of this console may do this: the request has no Origin header")
     if site is not None and site != "same-origin":
         raise Forbidden(f"only pages of this console may do this: the request is {site}")
-    if origin is not None and urlsplit(origin).netloc.lower() != (request.header(b"host") or "").lower():
+    if origin is not None and _place(origin) != (request.header(b"host") or "").lower():
         raise Forbidden(f"only pages of this console may do this, not those of {origin[:200]}")
 
 
@@ -84,6 +86,14 @@ def secured(reply: Reply, content: str = _CONTENT, cache: bytes = b"no-store") -
     """With the headers that keep a page to itself."""
     reply.headers += [*_HEADERS, (b"content-security-policy", content.encode()), (b"cache-control", cache)]
     return reply
+
+
+def _place(origin: str) -> str | None:
+    """Its host and port; None where it is no address."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _host_name(request: Request) -> str:

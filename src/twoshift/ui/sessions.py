@@ -18,7 +18,7 @@ from twoshift.ui.feed import Sight
 __all__ = ["Session", "Sessions", "is_same"]
 
 _LASTS_S = 12 * 3600
-_MOST = 1000  # sessions: the oldest go
+_MOST_OF_KEY = 50  # sessions: its oldest go, and nobody else's
 _MOST_COOKIE = 4096
 
 
@@ -70,8 +70,9 @@ class Sessions:
         """The header that sets its cookie; raises Denied."""
         caller = self._keys.caller(f"Bearer {key}")
         name, ends = secrets.token_urlsafe(32), self._clock() + _LASTS_S
-        while len(self._sessions) >= _MOST:
-            del self._sessions[next(iter(self._sessions))]
+        mine = [each for each, session in self._sessions.items() if session.caller.name == caller.name]
+        for oldest in mine[: max(0, len(mine) - _MOST_OF_KEY + 1)]:
+            del self._sessions[oldest]
         self._sessions[_digest(name)] = Session(caller, secrets.token_urlsafe(24), ends, read_only)
         return self._set_cookie(request, name, _LASTS_S)
 

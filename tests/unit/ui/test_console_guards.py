@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 
@@ -85,6 +86,7 @@ def test_a_session_ends_with_a_form_of_its_own_page(keyed: ConsoleApp) -> None:
         {"sec_fetch_site": "", "origin": "http://evil.example"},
         {"sec_fetch_site": "", "origin": "null"},
         {"sec_fetch_site": "", "origin": ""},
+        {"sec_fetch_site": "", "origin": "http://["},
     ],
 )
 def test_what_another_site_makes_a_browser_send_is_refused(keyed: ConsoleApp, headers: dict[str, str]) -> None:
@@ -96,6 +98,21 @@ def test_what_another_site_makes_a_browser_send_is_refused(keyed: ConsoleApp, he
 def test_a_body_of_a_stranger_is_bounded(keyed: ConsoleApp) -> None:
     assert keyed.post("/console/login", b"key=" + b"a" * (1 << 20)).status == 413
     assert keyed.post("/console/login", transfer_encoding="chunked").status == 413
+    assert keyed.post("/console/login", gzip.compress(b"key=key-of-root"), content_encoding="gzip").status == 400
+
+
+def test_who_logs_in_again_and_again_ends_nobody_elses_session(keyed: ConsoleApp) -> None:
+    keyed.login("root")
+    root, keyed.cookie = keyed.cookie, ""
+    keyed.login("alice")
+    first = keyed.cookie
+    for _ in range(50):
+        keyed.login("alice")
+    assert keyed.ask("GET", "/").status == 200
+    keyed.cookie = root
+    assert keyed.ask("GET", "/").status == 200
+    keyed.cookie = first
+    assert keyed.ask("GET", "/").status == 303
 
 
 def test_another_sites_name_that_points_here_shows_nothing_without_keys(free: ConsoleApp) -> None:

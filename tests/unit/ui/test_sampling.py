@@ -114,7 +114,7 @@ def test_every_page_gets_each_event_and_who_may_see_less_gets_less(shown: Consol
     async def heard() -> list[dict[str, Any]]:
         feed, told = Feed(), list[bytes]()
         sights = [Sight(True), Sight(False, ("m",)), Sight(False, ("other",))]
-        pages = [feed.page(each, lambda: True) for each in sights]
+        pages = [feed.page("anna", each, lambda: True) for each in sights]
 
         async def read(page: Any) -> None:
             told.append(b"".join([piece async for piece in page]))
@@ -135,7 +135,7 @@ def test_every_page_gets_each_event_and_who_may_see_less_gets_less(shown: Consol
 def test_a_stream_ends_with_its_session_and_too_many_are_refused() -> None:
     async def tried() -> None:
         feed = Feed()
-        page = feed.page(Sight(True), lambda: False)
+        page = feed.page("anna", Sight(True), lambda: False)
         pieces = aiter(page)
         assert await anext(pieces) == b"retry: 3000\n\n"
         rest = asyncio.ensure_future(anext(pieces, None))
@@ -144,9 +144,10 @@ def test_a_stream_ends_with_its_session_and_too_many_are_refused() -> None:
         assert await rest is None
         await page.aclose()
         await page.aclose()
-        for _ in range(200):
-            feed.page(Sight(True), lambda: True)
+        for _ in range(100):
+            feed.page("anna", Sight(True), lambda: True)
         with pytest.raises(TryLater, match="too many pages"):
-            feed.page(Sight(True), lambda: True)
+            feed.page("anna", Sight(True), lambda: True)
+        feed.page("bert", Sight(True), lambda: True)  # whom anna does not keep out
 
     asyncio.run(tried())

@@ -128,7 +128,17 @@
         if (ticks++ % 2 === 0) parts.forEach(refresh);
         if (status) status.textContent = "Live: figures of the last 10 seconds.";
       });
-      source.onerror = () => { if (status) status.textContent = "The connection is lost. Trying again…"; };
+      source.onerror = () => {
+        if (status) status.textContent = "The connection is lost. Trying again…";
+        if (source.readyState === EventSource.CLOSED) setTimeout(again, 5000); // refused: the browser gives up
+      };
+    };
+    const again = async () => {
+      if (document.hidden) return;
+      const reply = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+      if (reply?.redirected) location.reload(); // to the login
+      else if (reply?.ok) look();
+      else setTimeout(again, 5000);
     };
     const load = () => deployments.forEach((each) => each.load(span));
     const look = () => {
