@@ -39,9 +39,13 @@
     }
     const axis = { stroke: tone("quiet"), grid: { stroke: tone("grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     const range = (_, low, high) => [0, kind.top || Math.max(high || 0, (kind.slo && slo) || 0, 1e-3) * 1.1];
+    const times = (_, first, last) => { // five minutes at least: one point would get years
+      const end = last ?? Date.now() / 1000;
+      return [Math.min(first ?? end, end - 300), end];
+    };
     return new uPlot({
-      width: Math.max(200, place.clientWidth), height: 170, series, scales: { y: { range } },
-      axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map((y) => short(y, kind.unit)) }],
+      width: Math.max(200, place.clientWidth), height: 170, series, scales: { x: { range: times }, y: { range } },
+      axes: [axis, { ...axis, size: 72, values: (_, ticks) => ticks.map((y) => short(y, kind.unit)) }],
     }, columns(kind, data, slo), place);
   };
 
