@@ -112,7 +112,7 @@ def test_of_each_owner_those_whose_windows_end_first_are_next(opened: Callable[[
     every = store.waiting(9)
     assert [each.id for each in every] == ["no-window", "late", "soon", "begun", "said-to-run", "as-late"]
     assert [each.due_unix_s for each in every] == [None, 9.0, 2.0, 1.0, None, 9.0]
-    assert store.overdue() == 5  # queued or paused with a window that ended long ago
+    assert store.overdue() == 3  # at 5.0: soon, paused and begun
 
 
 def test_all_queued_jobs_of_an_owner_say_why_they_wait(opened: Callable[[], SqlJobs]) -> None:
