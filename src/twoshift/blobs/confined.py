@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from twoshift.blobs.roots import Roots
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import Blob, Blobs
 
 __all__ = ["ConfinedBlobs"]
@@ -30,11 +30,16 @@ class ConfinedBlobs:
         return self._inner.stat(location)
 
     def list(self, prefix: str) -> builtins.list[Blob]:
-        """Every file below a folder, sorted by location; raises InvalidInput where a link leads out of the roots."""
+        """Every file below a folder, sorted by location; what lies outside the roots is as if it were not there."""
         self._roots.check(prefix)
-        found = self._inner.list(prefix)
-        for blob in found:
-            self._roots.check(blob.location)
+        try:
+            found = [blob for blob in self._inner.list(prefix) if self._roots.holds(blob.location)]
+        except NotFound as error:
+            if error.field != "folder":
+                raise
+            found = []
+        if not found:  # one message, or it would tell that others have files there
+            raise NotFound("folder", prefix, "a folder with a file in it")
         return found
 
     def names(self, prefix: str) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from twoshift.blobs.environments import is_bucket
 from twoshift.errors import InvalidInput
 
-__all__ = ["BROKERS", "Roots", "check_root"]
+__all__ = ["BROKERS", "OutsideRoots", "Roots", "check_root"]
 
 BROKERS = ("nats://", "tls://", "kafka://", "postgresql://", "postgres://")  # where rows of streams are, not files
 
@@ -21,6 +21,10 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # the last are no characters at all
 _MOST_ENCODED = 8  # times; nobody names a file like that in good faith
 _Depth = Callable[[str, str], int]  # of a place and a root: how deep the root lies; -1 where it does not hold the place
+
+
+class OutsideRoots(InvalidInput):
+    """A place that is somebody else's; a name that nobody's place may have is InvalidInput only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,12 @@ class Roots:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
             allowed = ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key has none"
-            raise InvalidInput(field, location, f"a location below {allowed}")
+            kind = InvalidInput if _is_odd(location) else OutsideRoots
+            raise kind(field, location, f"a location below {allowed}")
 
     def holds(self, location: str) -> bool:
         """Whether it is its own."""
-        if _CONTROL.search(location) or _climbs(location):
+        if _is_odd(location):
             return False
         if _URL.match(location):
             return self._decides(location, _below_url)
@@ -58,7 +63,7 @@ class Roots:
 def check_root(root: str, field: str) -> None:
     """Raises InvalidInput where it is no folder by its whole name, no place in a bucket and none of a broker."""
     is_place = is_bucket(root) or _is_broker(root) if "://" in root else Path(root).is_absolute()
-    if not is_place or _CONTROL.search(root) or _climbs(root):
+    if not is_place or _is_odd(root):
         accepted = "a folder such as /data/search, or s3://bucket/prefix (also gs://, az://)"
         raise InvalidInput(
             field, root, f"{accepted}; for streams also nats://host:4222/SUBJECT, kafka://, postgresql://"
@@ -86,6 +91,10 @@ def _below_folder(location: str, root: str) -> int:
 @lru_cache(maxsize=1024)  # it is asked for with every file; who runs the server does not move it
 def _real_root(root: str) -> Path:
     return Path(os.path.realpath(root))
+
+
+def _is_odd(location: str) -> bool:
+    return _CONTROL.search(location) is not None or _climbs(location)
 
 
 def _climbs(location: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from twoshift.batch.inputs.file import InputFile, InputTable, known_encoding, named_encoding
 from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, pattern_folder
 from twoshift.batch.inputs.tables import is_table, table_files
+from twoshift.blobs.roots import OutsideRoots
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import Blob, Blobs
 
@@ -135,7 +137,7 @@ def _below(folder: str, blobs: Blobs, kind: str | None) -> Iterator[Blob]:
 
     found = _listed(prefix, blobs)
     if "://" not in folder:
-        _refuse_dangling(prefix, {blob.location for blob in found}, is_input)
+        _refuse_links(prefix, {blob.location for blob in found}, is_input, blobs)
     yield from (blob for blob in found if is_input(blob.location))
 
 
@@ -146,12 +148,32 @@ def _listed(prefix: str, blobs: Blobs) -> list[Blob]:
         raise InvalidInput(error.field, error.value, error.accepted) from error
 
 
-def _refuse_dangling(prefix: str, listed: set[str], is_input: Callable[[str], bool]) -> None:
-    """Raises InvalidInput for a link that leads nowhere and has an input's name: its rows would be lost in silence."""
-    for folder, _, names in os.walk(prefix):
-        for location in (os.path.join(folder, name) for name in names):  # noqa: PTH118 - as the listing names it
-            if location not in listed and is_input(location):
+def _refuse_links(prefix: str, listed: set[str], is_input: Callable[[str], bool], blobs: Blobs) -> None:
+    """Raises InvalidInput for a link with an input's name that leads nowhere, and for every link out of the roots.
+
+    Their rows would be lost in silence.
+    """
+    for folder, folders, names in os.walk(prefix):
+        within = [(name, os.path.join(folder, name)) for name in folders]  # noqa: PTH118 - as the listing names it
+        folders[:] = [
+            name
+            for name, location in within
+            if not is_hidden(_relative(location, prefix)) and not _is_anothers(location, blobs)
+        ]
+        for location in (os.path.join(folder, name) for name in names):  # noqa: PTH118
+            if location not in listed and is_input(location) and not _is_anothers(location, blobs):
                 _check_link(location)
+
+
+def _is_anothers(location: str, blobs: Blobs) -> bool:
+    """Whether it is as if it were not there; raises InvalidInput for a link that leads to such a place."""
+    try:
+        blobs.stat(location)
+    except OutsideRoots:
+        if Path(location).is_symlink():
+            raise
+        return True
+    return False
 
 
 def _check_link(location: str) -> None:
@@ -163,8 +185,11 @@ def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
     if "://" not in pattern:  # the folders on the way are not all walked
         folder = pattern_folder(pattern)
         asked = is_hidden(pattern[len(folder) :])
+        is_open = functools.cache(lambda parent: _may_look_into(parent, blobs))
         for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - as the user wrote it, absolute or not
             if not asked and is_hidden(_relative(path, folder)):
+                continue
+            if not is_open(os.path.dirname(path)) or _is_anothers(path, blobs):  # noqa: PTH120 - as it was written
                 continue
             _check_link(path)
             if (blob := blobs.stat(path)) is not None:
@@ -174,6 +199,15 @@ def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
     for blob in _listed(pattern_folder(pattern), blobs):
         if matches.fullmatch(blob.location):
             yield blob
+
+
+def _may_look_into(folder: str, blobs: Blobs) -> bool:
+    """What matches in a folder of somebody else is never named, nor does an error tell that there is something."""
+    try:
+        blobs.stat(folder or ".")
+    except OutsideRoots:
+        return False
+    return True
 
 
 def _relative(location: str, prefix: str) -> str:

@@ -10,7 +10,9 @@ import pytest
 from input_files import blobs_for
 
 from twoshift.batch.inputs import InputFile, resolve
+from twoshift.blobs.confined import ConfinedBlobs
 from twoshift.blobs.local import LocalBlobs
+from twoshift.blobs.roots import Roots
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blob
 
@@ -155,3 +157,44 @@ def test_a_name_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> No
     (tmp_path / os.fsdecode(b"a\xff.jsonl")).write_text("{}\n")
     with pytest.raises(InvalidInput, match="names are valid UTF-8"):
         resolve([str(tmp_path)], lambda _: LocalBlobs())
+
+
+@pytest.fixture
+def nest(tmp_path: Path) -> Path:
+    """A folder with another tenant's in it."""
+    (tmp_path / "nest" / "c").mkdir(parents=True)
+    return tmp_path / "nest"
+
+
+def of_b(nest: Path, given: str) -> list[str] | str:
+    """What a tenant that has the folder, but not what is in `c`, is told."""
+    blobs = ConfinedBlobs(LocalBlobs(), Roots((str(nest),), (str(nest / "c"),)))
+    try:
+        return [file.location for file in resolve([given], lambda _: blobs)]
+    except InvalidInput as error:
+        return str(error)
+
+
+PATTERNS = ["", "/**/*.jsonl", "/*/c-s*.jsonl", "/*/q*.jsonl", "/*", "/**"]
+
+
+def test_files_of_another_tenant_are_as_if_they_were_not_there(nest: Path) -> None:
+    told = [of_b(nest, f"{nest}{each}") for each in PATTERNS]
+    (nest / "c" / "deep").mkdir()
+    for name in ("c/c-secret.jsonl", "c/deep/d.jsonl"):
+        (nest / name).write_text("{}")
+    (nest / "c" / "c-sly.jsonl").symlink_to("nowhere")
+    assert [of_b(nest, f"{nest}{each}") for each in PATTERNS] == told
+    assert not any("secret" in each or "/c/" in each for each in told)
+    (nest / "own.jsonl").write_text("{}")
+    for each in ("", "/**/*.jsonl", "/*"):
+        assert of_b(nest, f"{nest}{each}") == [f"{nest}/own.jsonl"]
+
+
+def test_a_link_to_another_tenant_is_refused_by_its_own_name(nest: Path) -> None:
+    (nest / "own.jsonl").write_text("{}")
+    (nest / "way").symlink_to(nest / "c")
+    told = [of_b(nest, f"{nest}{each}") for each in ("", "/w*/c-s*.jsonl")]
+    assert f"'{nest}/way' cannot be used" in told[0]
+    (nest / "c" / "c-secret.jsonl").write_text("{}")
+    assert [of_b(nest, f"{nest}{each}") for each in ("", "/w*/c-s*.jsonl")] == told
