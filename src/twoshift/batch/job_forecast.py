@@ -28,8 +28,9 @@ class _Said(NamedTuple):
 class JobForecast:
     """Of one run."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, is_first_run: bool = True) -> None:
         self._clock = clock  # the coordinator's
+        self._is_first_run = is_first_run  # nobody predicted that it would be paused, or fail
         self._said: _Said | None = None
         self._was_held = False
 
@@ -45,7 +46,7 @@ class JobForecast:
 
     def scored(self, result: JobResult, subject: str, owner: str, model: str) -> Iterator[Prediction]:
         """Once it is done."""
-        if result.ending is not Ending.DONE or self._was_held:
+        if result.ending is not Ending.DONE or self._was_held or not self._is_first_run:
             return
         at_s, summary = time.time(), result.summary
         if summary is not None and summary.predicted_s and len(summary.runs) == 1:

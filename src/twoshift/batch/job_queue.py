@@ -17,6 +17,7 @@ from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.folder import FolderTaken
 from twoshift.batch.hosted import HostedKind
 from twoshift.batch.job import Job, Resumed
+from twoshift.batch.job_forecast import JobForecast
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.progress import NOTHING_YET
@@ -186,11 +187,12 @@ class JobQueue:
             target=lambda: self._run(record.id, kind, begun), name=f"twoshift-{record.id}", daemon=True
         )
         begun = HostedJob(job, pool, lane, thread, (record.owner, lane.model), asked)
+        begun.forecast = JobForecast(is_first_run=record.progress is None)
         self.running.add(record.id, begun)
         thread.start()
 
     def _run(self, job_id: str, kind: HostedKind, begun: HostedJob) -> None:
-        move, reason, settings = JobMove.FAIL, "", begun.job.settings
+        move, reason, settings, scores = JobMove.FAIL, "", begun.job.settings, ()
         try:
             kind.check_begin(settings, begun.payer[0])
             result = begun.job.run(lambda found: self._found(job_id, found), begun.heard)
@@ -199,8 +201,7 @@ class JobQueue:
                 reason = begun.handed_back
                 self.running.hold_off(job_id)
             begun.ending = result.ending
-            for each in begun.forecast.scored(result, job_id, *begun.payer):
-                self.scored(each)
+            scores = (*begun.forecast.scored(result, job_id, *begun.payer),)
             begun.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
             self.running.try_later(job_id, error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S)
@@ -218,27 +219,35 @@ class JobQueue:
                     JobMove.STOP,
                     f"the engine of the model has failed; the job resumes when the server restarts: {why}",
                 )
-            self._settle(job_id, begun, move, reason)
+            if self._settle(job_id, begun, move, reason):  # else it was paused before its end was known
+                for each in scores:
+                    self.scored(each)
             self.running.ended(job_id)
             kind.ended(job_id)
         if not self._closed.is_set():
             with contextlib.suppress(TwoshiftError):  # the keeper tries again
                 self.begin_queued()
 
-    def _settle(self, job_id: str, running: HostedJob, move: JobMove, reason: str) -> None:
-        """Until the store knows it; the next server finds it running, and goes on, where this one ends first."""
+    def _settle(self, job_id: str, running: HostedJob, move: JobMove, reason: str) -> bool:
+        """Until the store knows it; the next server finds it running, and goes on, where this one ends first.
+
+        Whether it was so: a job that was paused or cancelled meanwhile stays as it is.
+        """
+        has_moved = False
         while running.is_ours:
             try:
                 if running.now is not None:
                     self._jobs.store.progressed({job_id: running.progress(running.now)})
-                if self._jobs.store.move(job_id, move, reason):
+                has_moved = self._jobs.store.move(job_id, move, reason)
+                if has_moved:
                     self._jobs.store.note(job_id, f"{move.after}: {reason}" if reason else str(move.after))
                 break
             except Elsewhere:
                 break
             except TwoshiftError:
                 if self._closed.wait(_SETTLE_S):
-                    return
+                    break
+        return has_moved
 
     def _found(self, job_id: str, found: Resumed | None) -> None:
         if found is None:

@@ -45,7 +45,7 @@ class Square:
     """x squared; waits before row 300 until the gate is open."""
 
     def __init__(self) -> None:
-        self.gate, self.loses = threading.Event(), False
+        self.gate, self.waits, self.loses = threading.Event(), threading.Event(), False
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return ColumnRows.from_rows(rows)
@@ -54,6 +54,7 @@ class Square:
         if self.loses and (columns["x"] >= 300).any():
             raise DeviceLost("the device is gone")
         if (columns["x"] >= 300).any():
+            self.waits.set()
             self.gate.wait(120)
         return {"squared": columns["x"] ** 2}
 
@@ -197,6 +198,21 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
         fleet.host.cancel(job.id)
     with pytest.raises(InvalidInput, match="paused or has failed"):
         fleet.host.resume(job.id)
+
+
+def test_a_job_that_was_paused_is_not_scored_also_where_it_ends_all_the_same(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(shard_rows=500))  # one shard, which a pause lets end
+    while not (fleet.host.running() and fleet.model.waits.wait(0.02)):
+        assert fleet.host.get(job.id).state is not JobState.FAILED
+    fleet.host.pause(job.id)
+    fleet.model.gate.set()
+    while job.id in fleet.host.running():
+        time.sleep(0.02)
+    assert fleet.host.get(job.id).state is JobState.PAUSED
+    fleet.host.resume(job.id)
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+    assert fleet.scored == []
 
 
 def test_a_job_that_is_cancelled_leaves_a_report_of_what_it_did(fleet: Fleet) -> None:

@@ -50,6 +50,7 @@ def test_the_eta_at_a_tenth_is_held_against_the_end() -> None:
 def test_what_says_nothing_of_a_prediction_is_left_out() -> None:
     assert [*told(at(10.0, 0.5, 20.0)).scored(ended(Ending.STOPPED), "j", "", "m")] == []
     assert [*told(at(10.0, 0.5, 20.0), held=True).scored(ended(), "j", "", "m")] == []  # its hours, or live load
-    resumed = [*told(at(10.0, 0.5, 20.0)).scored(ended(runs=2), "j", "", "m")]
-    assert [each.what for each in resumed] == [ETA]
+    begun_elsewhere = [*told(at(10.0, 0.5, 20.0)).scored(ended(runs=2), "j", "", "m")]
+    assert [each.what for each in begun_elsewhere] == [ETA]
+    assert [*JobForecast(is_first_run=False).scored(ended(), "j", "", "m")] == []  # it was paused, or had failed
     assert [each.what for each in told(at(1.0, 0.01, None)).scored(ended(), "j", "", "m")] == [FIRST_ROWS]
