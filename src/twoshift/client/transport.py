@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from twoshift._version import __version__
 from twoshift.client.calls import ApiCall, ApiReply, Flow, Lost, Pause, steps
 from twoshift.client.requests import read_chunk
+from twoshift.client.tls import tls_context, tls_problem
 from twoshift.client.values import Chunk
 from twoshift.errors import InvalidInput, TryLater
 
@@ -43,6 +44,7 @@ class _Options:
             "headers": headers,
             "timeout": timeout,
             "trust_env": not self.is_local,  # no proxy stands between a program and its own machine
+            "verify": tls_context(self.url, self.httpx),
         }
 
     def built(self, client: Any, call: ApiCall[Any]) -> Any:
@@ -53,9 +55,12 @@ class _Options:
         return client.build_request(call.method, call.path, data=dict(call.upload.fields), files=files)
 
     def lost(self, error: Exception) -> Lost:
-        """An error of the connection; raises any other."""
+        """An error of the connection that may pass; raises any other, and InvalidInput where TLS does not fit."""
         if not isinstance(error, self.httpx.TransportError):
             raise error
+        is_cut = isinstance(error, (self.httpx.RemoteProtocolError, self.httpx.ReadError))
+        if problem := tls_problem(self.url, error, is_cut):
+            raise problem from error
         is_sent = not isinstance(error, (self.httpx.ConnectError, self.httpx.ConnectTimeout))
         return Lost(error, is_sent, self.url)
 
@@ -158,7 +163,7 @@ class AsyncTransport:
                     call.sink(piece)
             return ApiReply(response.status_code, response.headers)
         except Exception as error:
-            return self._options.lost(error)
+            return await asyncio.to_thread(self._options.lost, error)  # it may look at the server
 
 
 class Blocking:
