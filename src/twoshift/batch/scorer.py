@@ -19,11 +19,12 @@ from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.part_file import Seal
 from twoshift.batch.part_records import write_record
 from twoshift.batch.part_stats import PartStats, StreamMark
-from twoshift.batch.plan import Plan, part_location
+from twoshift.batch.plan import Plan, part_location, plan_location
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import BegunWindow, Tally
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
+from twoshift.errors import Broken
 from twoshift.ports import Blobs
 
 __all__ = ["PartWitness", "ShardScorer"]
@@ -63,7 +64,7 @@ class ShardScorer:
     ) -> None:
         """`wrote` is called with how many rows of the input have just been written."""
         self._plan, self._blobs_for, self._worker, self._wrote = plan, blobs_for, worker, wrote
-        self._witness = witness
+        self._witness, self._plan_file = witness, self._plan_now()
         self._kind = kind_of(plan.settings)
         self._rows = self._kind.rows(engine, plan, blobs_for, owner)
         self._written = 0  # rows of the input
@@ -75,6 +76,7 @@ class ShardScorer:
         `was_read` is called when all input is read: time to begin the next.
         """
         began_s = time.monotonic()
+        self._refuse_another_job()
         output = self._blobs_for(self._plan.settings.output)
         location = part_location(self._plan, shard)
         staged = output.staging(location) / f"{Path(location).name}.{os.getpid()}.{uuid.uuid4().hex}"
@@ -82,6 +84,7 @@ class ShardScorer:
             stats, seal = self._write(shard, staged, stop, was_read, began_s)
             if self._witness is not None:
                 self._witness.before_publish()
+            self._refuse_another_job()
             write_record(output, location, seal, stats)
             if published := output.publish(staged, location):
                 publish_piece(output, self._plan, shard, staged, seal)
@@ -89,6 +92,16 @@ class ShardScorer:
         finally:
             staged.unlink(missing_ok=True)
             drop_piece(staged)
+
+    def _plan_now(self) -> tuple[str, str] | None:
+        found = self._blobs_for(self._plan.settings.output).stat(plan_location(self._plan.settings.output))
+        return None if found is None else (found.identity, found.written)
+
+    def _refuse_another_job(self) -> None:
+        """Raises Broken where the folder was emptied meanwhile: our part would be one of the job that has it now."""
+        if self._plan_file is not None and self._plan_now() != self._plan_file:
+            folder = self._plan.settings.output
+            raise Broken(f"{folder} was deleted or replaced while the job ran: this process writes no more to it")
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""

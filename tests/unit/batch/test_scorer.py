@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
@@ -133,6 +134,24 @@ def test_the_first_commit_wins_and_the_late_one_changes_nothing(bench: Bench) ->
     assert stats.rows == 2
     assert Path(part_location(plan, 0)).stat() == before or rows(plan)[0]["y"] == 1.0
     assert list((bench.folder / "out" / "_twoshift" / "staging").iterdir()) == []
+
+
+def test_a_process_of_a_job_that_was_deleted_writes_nothing_into_the_one_that_has_its_folder_now(bench: Bench) -> None:
+    plan = bench.plan([1.0, 2.0], {"y": pa.float64()}, shard_rows=1)
+    frozen = Path(plan_location(plan.settings.output))
+    frozen.parent.mkdir(parents=True)
+    frozen.write_text("of the first job")
+    scorer = bench.scorer(plan, '{"y": x}')
+    assert score(scorer, 0)[1]
+    shutil.rmtree(bench.folder / "out")
+    with pytest.raises(Broken, match="out was deleted or replaced"):
+        score(scorer, 1)
+    assert not (bench.folder / "out").exists()
+    frozen.parent.mkdir(parents=True)
+    frozen.write_text("of the second job, which has begun here")
+    with pytest.raises(Broken, match="out was deleted or replaced"):
+        score(scorer, 1)
+    assert not Path(part_location(plan, 1)).exists()
 
 
 def test_rows_that_fail_leave_the_others_whole_whatever_type_each_block_has(bench: Bench) -> None:
