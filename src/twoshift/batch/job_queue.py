@@ -238,7 +238,7 @@ class JobQueue:
             try:
                 if running.now is not None:
                     self._jobs.store.progressed({job_id: running.progress(running.now)})
-                has_moved = self._jobs.store.move(job_id, move, reason)
+                has_moved = self._jobs.store.move(job_id, move, reason) or has_moved  # its log may need another try
                 if has_moved:
                     self._jobs.store.note(job_id, f"{move.after}: {reason}" if reason else str(move.after))
                 break
