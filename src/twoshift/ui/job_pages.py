@@ -5,11 +5,13 @@ from __future__ import annotations
 import urllib.parse
 from typing import Any
 
+from twoshift.errors import Forbidden
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.keys import Access
 from twoshift.serve.ledger import BATCH, Prices
 from twoshift.serve.llm.language_model import is_language_model
+from twoshift.ui.model_rows import is_field, takes_texts
 from twoshift.ui.visit import Asked, Visit, api_path, redirect, sealed
 
 __all__ = ["JobPages"]
@@ -21,6 +23,7 @@ _MOVES = {
     "paused": ("resume", "cancel"),
     "failed": ("resume",),
 }
+_TEXTS = ("string", "large_string")
 _OPEN = ("queued", "running", "paused")
 _NOT_YET: dict[str, Any] = {  # of a job that has not begun
     "rows": 0, "rows_total": None, "errors": 0, "rows_per_s": None, "harvested_s": None, "riding_s": None,
@@ -68,6 +71,8 @@ class JobPages:
 
     async def new(self, visit: Visit) -> Reply:
         """First the model and the input, then its columns and what the job would take."""
+        if not visit.session.may(Access.BATCH):
+            raise Forbidden("this login cannot submit jobs: log in with a key that has the scope batch, not read-only")
         return await self._form(visit, visit.query)
 
     async def submit(self, visit: Visit) -> Reply:
@@ -93,12 +98,23 @@ class JobPages:
         files = await visit.files() if look is None else []
         status = 200 if refused is None else refused.status
         about = {"models": models, "given": given, "look": look, "is_llm": is_llm, "files": files}
+        about |= self._chosen(given, [] if look is None else look["columns"])
         return visit.page("new_job.html", status, problem=problem, **about)
+
+    def _chosen(self, given: dict[str, str], columns: list[dict[str, str]]) -> dict[str, Any]:
+        """The text column and the columns for the model: as they were chosen, else as the model takes them."""
+        model = self._deployments.all.get(given["model"])
+        info = None if model is None or model.serving is None else model.info
+        texts = [each["name"] for each in columns if each["type"] in _TEXTS] if takes_texts(info) else []
+        fields = [each["name"] for each in columns if is_field(info, each["name"])]
+        if "text" in given:  # the form was sent already
+            fields = [each["name"] for each in columns if f"column.{each['name']}" in given]
+        return {"text": given.get("text", next(iter(texts), "")), "fields": fields}
 
     def _models(self, visit: Visit) -> list[tuple[str, bool]]:
         sight = visit.session.sight
         return [
-            (name, is_language_model(each.backend))
+            (name, each.serving is not None and is_language_model(each.backend))
             for name, each in sorted(self._deployments.items())
             if sight.sees(name)
         ]
@@ -116,9 +132,10 @@ class JobPages:
             "model": model,
             "share": share,
             "usd": usd,
+            "is_open": job["state"] in _OPEN,
             "usd_in_all": usd / share if usd is not None and 0 < share < 1 else usd,
             "left_s": done.get("left_s") if job["state"] == "running" else None,
-            "chance": done.get("chance") if job["state"] in _OPEN else None,
+            "chance": done.get("chance") if job["state"] in _OPEN and settings.get("window") else None,
             "is_batch": settings.get("endpoint") is not None,
             "moves": _MOVES.get(job["state"], ()) if visit.session.may(Access.BATCH) else (),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def duration(value: float | None) -> str:
 
 
 def dollars(value: float | None) -> str:
-    return _NOTHING if value is None else f"${value:,.2f}" if value >= 0.01 or not value else f"${value:.2g}"
+    """In cents; two digits of what is less than one."""
+    if value is None:
+        return _NOTHING
+    return f"${value:,.2f}" if value >= 0.01 or not value else f"${Decimal(f'{value:.2g}'):f}"
 
 
 def figure(value: float, unit: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,10 @@ pytest.importorskip("httptools", reason="the serve extra is not installed")
 from console_app import HOSTILE, ConsoleApp, console_app, header
 
 from twoshift.batch_ports import InputColumn, JobFailures
+from twoshift.ports import RuntimeInfo, Tensor
+from twoshift.serve.deployments import Deployment
 from twoshift.types import JobState
+from twoshift.ui.model_rows import is_field, takes_texts
 
 KEYS = {
     "root": {"scopes": ("admin",)},
@@ -31,7 +35,7 @@ PROGRESS = {
 @pytest.fixture
 def keyed() -> Iterator[ConsoleApp]:
     with console_app(keys=KEYS, price_usd_per_hour=3.6) as (made, _):
-        made.desk.add("job-red", "red", progress=PROGRESS)
+        made.desk.add("job-red", "red", progress=PROGRESS, settings={"window": "2h"})
         made.desk.add("job-blue", "blue", reason="the secret of blue")
         yield made
 
@@ -41,6 +45,23 @@ def test_progress_time_left_its_chance_and_dollars_are_shown(keyed: ConsoleApp) 
     page = keyed.page("/console/jobs/job-red")
     for shown in ("25 %", "1,000", "of 4,000", "60 s", "90 % chance", "$0.50", "about $2.00 in all", "predicted"):
         assert shown in page
+
+
+def test_a_job_without_a_window_has_no_chance_to_end_in_it(keyed: ConsoleApp) -> None:
+    keyed.desk.add("job-free", "red", progress={**PROGRESS, "chance": 1.0})
+    keyed.login("alice")
+    assert "chance" not in keyed.page("/console/jobs/job-free")
+    assert "100 %" not in keyed.page("/console/jobs")
+
+
+def test_a_job_that_has_ended_shows_what_it_cost(keyed: ConsoleApp) -> None:
+    keyed.desk.add("job-done", "red", JobState.DONE, progress={**PROGRESS, "share": 1.0, "harvested_s": 0.054})
+    keyed.desk.add("job-gone", "red", JobState.CANCELLED, progress=PROGRESS)
+    keyed.login("alice")
+    assert "$0.000027" in keyed.page("/console/jobs/job-done")
+    for page in (keyed.page("/console/jobs/job-done"), keyed.page("/console/jobs/job-gone")):
+        assert "in all" not in page
+        assert "so far" not in page
 
 
 def test_a_tenant_sees_and_moves_its_own_jobs_alone(keyed: ConsoleApp) -> None:
@@ -65,6 +86,7 @@ def test_a_key_that_reads_and_a_login_that_reads_change_nothing(keyed: ConsoleAp
         assert keyed.ask("GET", "/console/jobs/job-red").status == 200
         assert "/console/jobs/job-red/pause" not in keyed.page("/console/jobs/job-red")
         assert "/console/jobs/new" not in keyed.page("/console/jobs")
+        assert keyed.ask("GET", "/console/jobs/new").status == 403
         assert keyed.send("/console/jobs/job-red/pause").status == 403
         assert keyed.send("/console/jobs", model="m", inputs="a", output="b").status == 403
     assert keyed.desk.moved == keyed.desk.asked == []
@@ -98,6 +120,28 @@ def test_a_job_is_submitted_after_its_input_and_its_cost_were_shown(keyed: Conso
     assert header(keyed.send("/console/jobs", **given, output="/data/out"), b"location") == "/console/jobs/job-new"
     wanted = {"model": "m", "output": "/data/out", "text": "body", "window": "2h", "inputs": inputs, "keep": ["id"]}
     assert keyed.desk.asked == [(wanted, "red")]
+
+
+def test_a_text_column_is_chosen_for_models_that_take_texts_alone(
+    keyed: ConsoleApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed.login("alice")
+    new = "/console/jobs/new?model=m&inputs=in.parquet"
+    page = keyed.page(new)  # a class of one's own
+    assert '<option value="body" selected>' not in page
+    assert 'name="column.id" value="1" checked' in page
+    given = {"model": "m", "inputs": "in.parquet", "output": "out", "text": "", "column.id": "1"}
+    assert keyed.send("/console/jobs", **given).status == 303
+    assert keyed.desk.asked[0][0]["columns"] == ["id"]
+    told = replace(keyed.models["m"].info, inputs=(Tensor("text", "text"),))
+    monkeypatch.setattr(Deployment, "info", told)
+    assert '<option value="body" selected>' in keyed.page(new)
+
+
+def test_fields_are_those_that_a_model_names() -> None:
+    named = RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, (), example={"id": 1})
+    assert (is_field(named, "id"), is_field(named, "body"), takes_texts(named)) == (True, False, False)
+    assert takes_texts(replace(named, example="a text"))
 
 
 def test_names_errors_and_logs_that_are_markup_are_shown_and_not_obeyed(keyed: ConsoleApp) -> None:
