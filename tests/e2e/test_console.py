@@ -97,7 +97,7 @@ def test_a_job_is_submitted_followed_and_read_in_the_browser(browser: Any, house
     page.get_by_text("Files that you may use (1)").click()
     page.get_by_role("link", name="in.parquet").click()
     page.get_by_label("Text column").select_option("body")
-    page.get_by_label("id string").check()
+    page.get_by_role("group", name="Columns to keep").get_by_label("id string").check()
     page.get_by_label("Output").fill(str(house.data / "out"))
     assert page.get_by_text("Will cost about").count() == 1
     page.get_by_role("button", name="Start the job").click()

@@ -258,11 +258,12 @@ sha256 = "{digests["bob"]}"
         for outside in (
             "secret/in.parquet",
             "data/link/in.parquet",
-            "data/lin*/in.parquet",
             "data/../secret/in.parquet",
         ):
             given = {**job, "model": "A", "inputs": [f"{tmp_path}/{outside}"], "output": f"{tmp_path}/data/other"}
             assert "below" in ask("bob", "POST", "/v1/jobs", given).message, outside
+        given["inputs"] = [f"{tmp_path}/data/lin*/in.parquet"]
+        assert "matches at least one file" in ask("bob", "POST", "/v1/jobs", given).message
         given = {**job, "model": "A", "output": f"{tmp_path}/data/link/x://out"}
         assert "below" in ask("bob", "POST", "/v1/jobs", given).message
         assert ask("bob", "POST", "/v1/jobs", {**job, "model": "A"}, origin="http://page").status == 403

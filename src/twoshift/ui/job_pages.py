@@ -124,6 +124,7 @@ class JobPages:
         done, settings = {**_NOT_YET, **(job["progress"] or {})}, job["settings"]
         model = str(settings.get("adapter") or settings["model"])
         deployed = model if model in self._deployments.all else model.partition(":")[0]
+        has_window = settings.get("window") or settings.get("due_unix_s")  # the latter of a batch
         usd = self._usd(deployed, done.get("harvested_s"))
         share = done.get("share") or (1.0 if job["state"] == "done" else 0.0)
         return {
@@ -135,7 +136,7 @@ class JobPages:
             "is_open": job["state"] in _OPEN,
             "usd_in_all": usd / share if usd is not None and 0 < share < 1 else usd,
             "left_s": done.get("left_s") if job["state"] == "running" else None,
-            "chance": done.get("chance") if job["state"] in _OPEN and settings.get("window") else None,
+            "chance": done.get("chance") if job["state"] in _OPEN and has_window else None,
             "is_batch": settings.get("endpoint") is not None,
             "moves": _MOVES.get(job["state"], ()) if visit.session.may(Access.BATCH) else (),
         }
