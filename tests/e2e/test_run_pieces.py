@@ -49,3 +49,13 @@ def test_a_shard_that_cannot_be_done_is_tried_again_by_the_next_run(job: JobFold
     (job.path / "mended").touch()
     job.run("--piece", "0/2")
     job.check_squares(300)
+
+
+def test_a_process_that_errors_of_others_stop_says_how_many_there_are(job: JobFolder) -> None:
+    job.model("if (x >= 150).any(): raise ValueError('too large')")
+    job.run("--piece", "0/2")
+    (job.out / "_SUCCESS").unlink()
+    for record in (job.out / "_twoshift" / "runs").iterdir():  # as if it had been killed: the parts tell
+        record.unlink()
+    stopped = " ".join(job.run("--piece", "1/2", "--max-errors", "20", expect=4).out.split())
+    assert "too many rows failed: 150 of 300 over all runs, 0 of 0 in this run; --max-errors allows 20." in stopped

@@ -68,18 +68,19 @@ def finish(
     parity: ParityReport | None,
     indexed: Callable[[], IndexReport | None] = lambda: None,
     load: LoadReport | None = None,
-) -> Summary | None:
+) -> Summary:
     """Write everything that a finished job has; raises Broken where a part is missing or damaged.
 
-    Nothing, and None, where more rows have failed than may: the parts are the truth about that. `indexed` commits the
-    job's index, of parts that are whole; where that is not good enough, all but the word of success is written.
+    Nothing where more rows have failed than may: the parts are the truth about that, and `state` says so. `indexed`
+    commits the job's index, of parts that are whole; where that is not good enough, all but the word of success is
+    written.
     """
     listing = list_output(output, plan.settings.output)
     stats = _all_stats(output, plan, known, listing)
     summary, budget = Summary.of(plan, stats, runs, parity), plan.settings.error_budget
     summary = msgspec.structs.replace(summary, load=load)
     if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
-        return None
+        return msgspec.structs.replace(summary, state="too many errors")
     index, folder = indexed(), f"{plan.settings.output.rstrip('/')}/_twoshift"
     summary = summary.with_index(index)
     manifest = _manifest(plan, stats, listing) | ({} if index is None else {"index": index})

@@ -398,10 +398,10 @@ class Job:
                 return JobResult(ending, self._last, read_summary(self._output, folder), {}, {})
             receipt = self._receipt(coordinator, plan)
         if ending is Ending.DONE:
-            runs = read_runs(self._output, self.settings.output)
-            load = self._loaded(report)
-            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt, self._indexed, load)
-            ending = Ending.TOO_MANY_ERRORS if summary is None else Ending(summary.state)
+            runs, load = read_runs(self._output, folder), self._loaded(report)
+            whole = finish(self._output, plan, coordinator.log.stats, runs, receipt, self._indexed, load)
+            ending, self._last = Ending(whole.state), self._last.in_whole(whole.rows, whole.errors)
+            summary = None if ending is Ending.TOO_MANY_ERRORS else whole
         dead = {shard: f"{described_shard(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twoshift.policy.deadline import Outlook, Verdict
 
@@ -30,11 +30,21 @@ class JobSnapshot:
     outlook: Outlook
     rows_left: int = 0  # about, where the formats do not say how many there are
     window_left_s: float = math.inf  # negative where it is missed
-    rows_before: int = 0  # committed by earlier runs
+    rows_before: int = 0  # committed by earlier runs, and at the end by other processes, too
     errors_before: int = 0  # of those
     rows_total: int | None = None  # of the input, where its formats tell
     rows_loaded: int | None = None  # into the job's store, over all runs; None where it has none
     load_problem: str = ""  # why the store takes no rows now
+
+    def in_whole(self, rows: int, errors: int) -> JobSnapshot:
+        """The same, where the parts of the whole job have so many: other processes may have done some."""
+        before = max(0, rows - self.committed_rows), max(0, errors - self.errors)
+        return replace(self, rows_before=before[0], errors_before=before[1])
+
+    @property
+    def failed_words(self) -> str:
+        """How many rows have failed, over all runs."""
+        return f"{self.errors_before + self.errors:,} of {self.rows_before + self.committed_rows:,}"
 
     @property
     def left_s(self) -> float | None:

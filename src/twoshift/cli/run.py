@@ -281,8 +281,8 @@ def _recall_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 
 def _error_lines(settings: JobSettings, last: JobSnapshot) -> Iterator[str]:
-    failed = f"{last.errors:,} of {last.committed_rows:,} in this run"
-    yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors} over all runs."
+    failed = f"{last.failed_words} over all runs, {last.errors:,} of {last.committed_rows:,} in this run"
+    yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors}."
     yield (
         "Committed parts are kept; their column `error` shows the reasons. To resume, run the same command "
         "with a higher --max-errors."

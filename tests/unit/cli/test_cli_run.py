@@ -156,8 +156,14 @@ def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
 
 def test_too_many_errors_are_counted_beside_their_limit() -> None:
     told = lines(ended(Ending.TOO_MANY_ERRORS))
-    assert "1,234 of 12,000,000 in this run; --max-errors allows 20" in told
+    assert "1,234 of 12,000,000 in this run; --max-errors allows 20." in told
     assert "with a higher --max-errors" in told
+
+
+def test_too_many_errors_of_other_processes_are_counted_too() -> None:
+    last = replace(NOW, committed_rows=0, errors=0, rows_before=50, errors_before=2).in_whole(rows=3000, errors=300)
+    told = lines(ended(Ending.TOO_MANY_ERRORS, last))
+    assert "too many rows failed: 300 of 3,000 over all runs, 0 of 0 in this run; --max-errors allows" in told
 
 
 def test_dead_shards_are_named_the_first_of_them() -> None:
