@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +85,27 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
 
 def _report(job: JobFolder) -> Any:
     return json.loads((job.out / "_twoshift" / "report.json").read_text())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_signal_before_the_job_has_begun_ends_the_program(job: JobFolder, number: signal.Signals, code: int) -> None:
+    os.mkfifo(job.path / "job.toml")
+    command, environment = [sys.executable, "-m", "twoshift", "run", "job.toml"], {"PYTHONPATH": python_path()}
+    process = subprocess.Popen(command, cwd=job.path, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+    job.started.append(process)
+    writers = list[int]()
+    wait_for(lambda: process.poll() is not None or _opened(job.path / "job.toml", writers), "a reader of the job file")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code, err  # a shell shows a signal as 128 more than its number
+    assert not job.out.exists()
+    os.close(writers[0])
+
+
+def _opened(pipe: Path, into: list[int]) -> bool:
+    with contextlib.suppress(OSError):  # nobody reads it yet
+        into.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    return bool(into)
 
 
 def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
