@@ -21,7 +21,7 @@ from twoshift.endpoints.chat_types import (
 from twoshift.endpoints.facts import EndpointCall, Row
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.openai_errors import told_openai
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob, ToolUse
 
 __all__ = [
@@ -127,7 +127,7 @@ class Written:
 def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | None) -> GenerationParams:
     """Raises InvalidInput."""
     if asked.stream_options is not None and not asked.stream:
-        raise InvalidInput("stream_options", "given", "`stream: true` as well")
+        raise InvalidInput("stream_options", Shown("an option"), "none without `stream: true`")
     given = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,

@@ -28,7 +28,7 @@ from twoshift.endpoints.response_types import (
     TextConfig,
 )
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 from twoshift.generation import GenerationParams, GenerationRequest, Message, ToolCall, ToolUse
 
 __all__ = ["RESPONSES", "ResponseCall", "read_response"]
@@ -54,7 +54,7 @@ class ResponseCall:
         if asked.background:
             raise InvalidInput("background", True, "false, or /v1/batches")
         if asked.stream_options is not None and not asked.stream:
-            raise InvalidInput("stream_options", "given", "`stream: true` as well")
+            raise InvalidInput("stream_options", Shown("an option"), "none without `stream: true`")
         self._asked, self._empty = asked, _empty(asked, model.name)
         self.streams = bool(asked.stream)
         given = (_conversation(asked), _params(asked), _tools(asked), model.adapter)

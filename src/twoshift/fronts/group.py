@@ -176,7 +176,9 @@ class FrontGroup:
     def check(self) -> None:
         """Raises Broken where fronts cannot be started."""
         if self.failed:
-            raise Broken(f"{self.failed}; its error is printed above. --fronts 1 runs without front-end processes")
+            raise Broken(
+                f"{self.failed}; its error is printed above. To serve without front-end processes, use --fronts 1"
+            )
 
     def let_go(self, backend: Any, timeout_s: float) -> bool:
         """Until no front has a request inside a backend that answers for no deployment any more; then none asks it."""

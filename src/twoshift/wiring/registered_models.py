@@ -180,7 +180,9 @@ def _asked(ref: ModelRef, registry: str | None, is_known: bool) -> Version:
         return store.find(ref)
     except NotFound:
         if is_known and not store.exists:  # a drive that is not mounted, a bucket that was emptied
-            raise TryLater(f"there is no registry at {store.root} now", 30.0) from None
+            raise TryLater(
+                f"the registry at {store.root} is not there at the moment; check that its disk is mounted", 30.0
+            ) from None
         if not ref.is_explicit:
             raise _unknown_word(ref.name, store) from None
         raise

@@ -87,7 +87,11 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     item_ms: CallItemMs = None
     row_tokens: TokensPerRow = None
     headroom: Annotated[
-        float, setting("Share of a device that live requests leave free, for peaks.", share(one=False))
+        float,
+        setting(
+            "Share of each device to keep free of live requests, for their peaks; batch rows may use it.",
+            share(one=False),
+        ),
     ] = 0.3
     spares: Annotated[
         int, setting("Number of devices that may fail without a missed objective.", whole(least=0, most=1000))

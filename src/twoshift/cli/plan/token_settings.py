@@ -63,7 +63,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         float | None, setting("Time that each row adds to a model call; used with --overhead-ms.", millis())
     ] = None
     batch_from: Annotated[
-        int | None, setting("Current batch size in rows per call; used with --batch-to.", whole())
+        int | None, setting("Batch size to compare from, in rows per call; used with --batch-to.", whole())
     ] = None
     batch_to: Annotated[
         int | None, setting("Larger batch size to compare with --batch-from, in rows per call.", whole())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from twoshift.errors import Broken, Disabled, InvalidInput, NotFound, TooLarge, TwoshiftError
+from twoshift.errors import Broken, Disabled, InvalidInput, NotFound, Shown, TooLarge, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keyed import RequestKeys
@@ -85,9 +85,8 @@ class InferenceProtocol:
     async def load(self, name: str, changed: bool) -> None:
         """Load it, or load it anew; raises NotFound, InvalidInput, or why it cannot be loaded."""
         if changed:
-            raise InvalidInput(
-                "parameters", f"for {name}", "no parameters: the server loads a model with its configured settings"
-            )
+            accepted = f"none: {name} is loaded with the settings of the server's configuration"
+            raise InvalidInput("parameters", Shown("a changed configuration"), accepted)
         await self._done(self._repository.load, name)
 
     async def unload(self, name: str) -> None:
