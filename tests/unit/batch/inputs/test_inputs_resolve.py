@@ -195,6 +195,6 @@ def test_a_link_to_another_tenant_is_refused_by_its_own_name(nest: Path) -> None
     (nest / "own.jsonl").write_text("{}")
     (nest / "way").symlink_to(nest / "c")
     told = [of_b(nest, f"{nest}{each}") for each in ("", "/w*/c-s*.jsonl")]
-    assert f"'{nest}/way' cannot be used" in told[0]
+    assert f"/{nest.name}/way' cannot be used" in told[0]  # a long value is shown by its ends
     (nest / "c" / "c-secret.jsonl").write_text("{}")
     assert [of_b(nest, f"{nest}{each}") for each in ("", "/w*/c-s*.jsonl")] == told
