@@ -38,7 +38,7 @@ from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.serve.derived import derive
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import ServedModel
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 
 QUERY = "how do i keep the tail latency of a small model low"
 WIDTH, MOST_ROWS = 384, 4096

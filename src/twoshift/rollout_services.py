@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from twoshift.serve.deployments import Deployments
     from twoshift.serve.exposition import MoreMetrics
+    from twoshift.serve.model_settings import ModelSettings
     from twoshift.serve.rollout_run import Split, VersionActs
-    from twoshift.serve.settings import ModelSettings, ServeSettings
+    from twoshift.serve.settings import ServeSettings
     from twoshift.serve.shadow import Shadow
     from twoshift.server_services import ServerServices
 

@@ -34,11 +34,12 @@ from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Ledger
 from twoshift.serve.listening import bound_sockets, check_address, shown_address
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model_settings import check_names, name_of
 from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
-from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
+from twoshift.serve.settings import ServeSettings, make_settings
 from twoshift.serve.tls import TlsFiles, tls_files
 from twoshift.serve.tracing import Traces, closed_within
 from twoshift.server_services import (

@@ -18,7 +18,7 @@ from twoshift.llm_ports import LlmShape, Prompt, Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm_derived import objective_for
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.types import LoadedAdapter
 
 __all__ = ["open_fake_job", "open_fake_llm"]

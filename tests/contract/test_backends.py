@@ -34,7 +34,7 @@ from backends import (
 
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.types import Lane
 from twoshift.wiring.backends import fleet_model, ray_model
 from twoshift.wiring.served_models import served_model

@@ -22,7 +22,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.runtime.encoder.folder import read_folder
 from twoshift.runtime.encoder.onnx_encoder import OnnxEncoder, load_onnx_encoder
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.wiring.job_workers import job_for
 from twoshift.wiring.served_models import served_model
 

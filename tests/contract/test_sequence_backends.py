@@ -33,8 +33,8 @@ from twoshift.fleet.scaling import model_counts
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.generation import Delta, GenerationParams, GenerationRequest
 from twoshift.serve.llm.running import Running
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.scale_settings import ScaleSettings
-from twoshift.serve.settings import ModelSettings
 from twoshift.types import Lane
 from twoshift.wiring.blob_stores import blobs_for
 from waiting import until

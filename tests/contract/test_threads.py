@@ -15,7 +15,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.ports import Columns, ThreadedRuntime
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.wiring.job_workers import open_job_device
 from twoshift.wiring.model_loading import load_model, threads_of
 from twoshift.wiring.served_models import served_model

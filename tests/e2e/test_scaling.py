@@ -20,8 +20,8 @@ from twoshift.fleet.model import FleetModel
 from twoshift.policy.reconcile import ReconcilePolicy, ReconcileSettings
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.model import Answer
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.service import Service
-from twoshift.serve.settings import ModelSettings
 from twoshift.wiring.backends import fleet_model
 from twoshift.wiring.blob_stores import blobs_for
 

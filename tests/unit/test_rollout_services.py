@@ -6,7 +6,8 @@ from concurrent.futures import Future
 
 from twoshift.rollout_services import FileChanges
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState
-from twoshift.serve.settings import ModelSettings, ServeSettings
+from twoshift.serve.model_settings import ModelSettings
+from twoshift.serve.settings import ServeSettings
 
 
 def test_a_model_that_failed_to_load_is_loaded_once_the_file_names_another_one() -> None:

@@ -20,8 +20,9 @@ from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
 from twoshift.logs import log_as
+from twoshift.serve.model_settings import ModelSettings, name_of
 from twoshift.serve.scale_settings import ScaleSettings
-from twoshift.serve.settings import ModelSettings, ServeSettings, make_settings, name_of, read_settings
+from twoshift.serve.settings import ServeSettings, make_settings, read_settings
 from twoshift.units import counted
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from twoshift.fleet.ray_replica import LEAVING, Listening, RayGiven, RayReplica
 from twoshift.fleet.remote_lane import RemoteReplica
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.wire import Heartbeat
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.types import ReplicaCounts
 
 __all__ = ["RayFleet"]

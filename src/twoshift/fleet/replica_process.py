@@ -32,7 +32,7 @@ from twoshift.runtime.devices import share_threads
 from twoshift.runtime.load_limit import LoadLimit
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 
 if TYPE_CHECKING:
     from twoshift.fleet.replica_jobs import ReplicaJobs

@@ -19,10 +19,10 @@ from twoshift.config import home
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Rules
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.precomputed import Precomputed, Stored, other_version
 from twoshift.serve.precomputed_settings import max_age_s
 from twoshift.serve.redis_answers import RedisCalls, RedisKept, RedisStore
-from twoshift.serve.settings import ModelSettings
 from twoshift.serve.write_back import WriteBack
 from twoshift.serve.written_logs import WrittenLogs
 

@@ -24,9 +24,9 @@ from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.evidence_curve import EvidenceCurve, EvidencePoint
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.promotion_scores import PromotionScores
 from twoshift.serve.rollout_run import RolloutRun, Split, VersionActs
-from twoshift.serve.settings import ModelSettings
 from twoshift.serve.shadow import Shadow
 from twoshift.serve.trial import Trial
 

@@ -3,243 +3,33 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from twoshift.config import naming_file, read_toml
-from twoshift.declare import check, setting, settings_of
-from twoshift.declare import key as table_key  # a model has a setting of that name
+from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
-from twoshift.loading_settings import (
-    AtLeast,
-    BatchInvariant,
-    Device,
-    EvalFile,
-    Metric,
-    Precision,
-    Reference,
-    RegistryLocation,
-    TensorParallel,
-    Threads,
-    TooLong,
-    TrustPickle,
-    check_gate,
-    check_no_llm,
-)
+from twoshift.loading_settings import RegistryLocation
 from twoshift.logs import LogFormat
-from twoshift.registry.names import parse_ref
 from twoshift.serve.console_settings import ConsoleHosts, HasConsole
 from twoshift.serve.keys import KeySettings, tenant_of
-from twoshift.serve.precomputed_settings import (
-    WRITE_BACK_BYTES,
-    KeyColumn,
-    MaxAge,
-    OnMiss,
-    PrecomputedPlace,
-    WriteBackFlag,
-    WriteBackSize,
-    check_precomputed,
-)
-from twoshift.serve.rollout_table import RolloutTable
-from twoshift.serve.scale_settings import ScaleSettings
+from twoshift.serve.model_settings import ModelSettings, check_names
 from twoshift.serve.tenants import TenantSettings
 from twoshift.serve.tls_settings import TlsCert, TlsKey, check_tls
 from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
-from twoshift.values import FLAG, choice, count, each_named, factor, millis, names, share, span, text, usd, whole
+from twoshift.values import FLAG, choice, count, names, share, span, text, usd, whole
 
-__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "check_names", "make_settings", "name_of", "read_settings"]
+__all__ = ["FileSettings", "ServeSettings", "make_settings", "read_settings"]
 
-_LONGEST_NAME = 100
-_SLO_MS = 50.0
-_DERIVED = "derived from the SLO"
+_LONGEST_TENANT = 100
 _IN_HOME = "in TWOSHIFT_HOME"
-_REPLICAS = whole(most=1024)
-_MODEL = (
-    "Model: minilm, smollm, a model folder, a model file, file.py:Class, http://host/v1#name, or a registered "
-    "NAME:3 or NAME@prod."
-)
 _PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
-_PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
-_ADAPTERS = "LoRA adapter of a language model, by the name that clients use for it; repeat the option for several."
-_ADAPTERS_MORE = 'In a file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
 _A_QUARTER = "a quarter of `max_connections`"
-_SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
-
-
-def _are_adapters(given: dict[str, str]) -> bool:
-    return all(0 < len(name) <= _LONGEST_NAME and name.isprintable() and path for name, path in given.items())
-
-
-_NAMED = each_named("NAME=FOLDER", "folders of adapters by printable names of up to 100 characters", _are_adapters)
-
-
-class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One model. The objective is all that must be said; the last group overrides what follows from it."""
-
-    model: Annotated[str, setting(_MODEL, None, "MODEL", shown="the name of the table")]
-    slo_ms: Annotated[float | None, setting("Latency objective (SLO) of a request.", millis(), shown="50")] = None
-    ttft_ms: Annotated[
-        float | None, setting("Language model: objective for the time to the first token.", millis(), shown="2000")
-    ] = None
-    tpot_ms: Annotated[
-        float | None, setting("Language model: objective for the time per further token.", millis(), shown="100")
-    ] = None
-    replicas: Annotated[
-        int, setting("Number of replica processes; each gets a GPU or a share of the CPU cores.", _REPLICAS)
-    ] = 1
-    min_replicas: Annotated[
-        int | None,
-        setting(
-            "With --max-replicas: minimum number of replicas; 0: none while nobody needs one.",
-            whole(0, 1024),
-            shown="1",
-            more="See [scale to zero](autoscaling.md#scale-to-zero).",
-        ),
-    ] = None
-    max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
-    scale: Annotated[ScaleSettings, table_key("Settings of the autoscaler.")] = ScaleSettings()
-    rollout: Annotated[RolloutTable, table_key("How a new version is tried and judged.")] = RolloutTable()
-    device: Device = "auto"
-    precision: Precision = None
-    threads: Threads = None
-    trust_pickle: TrustPickle = False
-    too_long: TooLong = "cut"
-    empty: Annotated[
-        str, setting("What becomes of a request with a blank text: answer it, or error.", choice(("answer", "error")))
-    ] = "answer"
-    tensor_parallel: TensorParallel = 1
-    batch_invariant: BatchInvariant = False
-    eval_file: EvalFile = None
-    metric: Metric = "exact"
-    at_least: AtLeast = None
-    reference: Reference = None
-    tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
-    adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
-    registry: Annotated[
-        str | None,
-        table_key(
-            "Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"
-        ),
-    ] = None
-    index: Annotated[
-        str | None,
-        setting(
-            "Index that /v1/search looks into: the output folder of a job with --index, or the index itself.",
-            text("FOLDER"),
-            more="A new generation is used as soon as it is there. See [search](search.md).",
-        ),
-    ] = None
-    precomputed: PrecomputedPlace = None
-    key: KeyColumn = None
-    max_age: MaxAge = None
-    on_miss: OnMiss = "live"
-    write_back: WriteBackFlag = False
-    write_back_size: WriteBackSize = WRITE_BACK_BYTES
-    load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
-    price_usd_per_hour: Annotated[
-        float | None, table_key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
-    ] = None
-
-    call_budget_ms: Annotated[
-        float | None,
-        setting(
-            "Longest forward call that may contain batch rows.",
-            millis(),
-            shown="as long as needed for 95 % of the best throughput",
-        ),
-    ] = None
-    live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
-    min_share: Annotated[
-        float, table_key("Share of the device for jobs that would otherwise miss their window.", share(most=0.5))
-    ] = 0.0
-    max_batch: Annotated[int | None, setting("Maximum number of rows per forward call.", whole(), shown=_DERIVED)] = (
-        None
-    )
-    max_waiting: Annotated[
-        int | None, setting("Maximum number of rows that may wait in the queue.", whole(), shown=_DERIVED)
-    ] = None
-
-    def __post_init__(self) -> None:
-        check(self)
-        least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
-        _require(
-            most is None or most >= least, "max_replicas", most, f"at least {least}, the minimum number of replicas"
-        )
-        bounded = self.min_replicas is None or most is not None
-        _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
-        check_gate(self.eval_file, self.metric, self.at_least, self.reference)
-        check_precomputed(self)
-
-    def check_rows(self) -> None:
-        """Raises InvalidInput where something is said that only a language model has."""
-        for name in ("ttft_ms", "tpot_ms"):
-            accepted = f"slo_ms instead: {self.model} is not a language model"
-            _require(getattr(self, name) is None, name, getattr(self, name), accepted)
-        _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
-        given = ", ".join(self.adapters)
-        _require(not self.adapters, "adapters", given, f"none: {self.model} is not a language model")
-        check_no_llm(self, self.model)
-
-    def check_sequences(self) -> None:
-        """Raises InvalidInput where something is said that a language model has not."""
-        accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
-        _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
-        _require(self.index is None, "index", self.index, f"no value: {self.model} has no vectors")
-        accepted = f"no value: {self.model} is a language model"
-        _require(self.precomputed is None, "precomputed", self.precomputed, accepted)
-        for name in ("call_budget_ms", "max_batch"):
-            value = getattr(self, name)
-            _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
-        for name, usual in (("too_long", "cut"), ("empty", "answer")):
-            value = getattr(self, name)
-            _require(value == usual, name, value, "no value: a language model refuses prompts that are too long")
-
-    @property
-    def load_timeout_s(self) -> float:
-        """For loading and warming up."""
-        return parse_duration(self.load_timeout, "load_timeout")
-
-    @property
-    def slo_s(self) -> float:
-        """Of a request."""
-        return (_SLO_MS if self.slo_ms is None else self.slo_ms) / 1e3
-
-    @property
-    def objective_s(self) -> float | None:
-        """That was asked for, until an answer or its first token comes; None: there is none."""
-        asked_ms = self.ttft_ms if self.slo_ms is None else self.slo_ms
-        return None if asked_ms is None else asked_ms / 1e3
-
-    @property
-    def ttft_s(self) -> float | None:
-        """To a first token; None: what the device can keep."""
-        return None if self.ttft_ms is None else self.ttft_ms / 1e3
-
-    @property
-    def tpot_s(self) -> float | None:
-        """For each token after it; None: what the device can keep."""
-        return None if self.tpot_ms is None else self.tpot_ms / 1e3
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether the number of its replicas changes by itself."""
-        return self.max_replicas is not None and (self.min_replicas is not None or self.max_replicas > self.replicas)
-
-    def job_replicas(self, engine: str) -> int:
-        """That a job may ask for: those that are always there, and what batch_replicas allows beyond them."""
-        least = (self.min_replicas or 1) if self.is_scaled else self.first_replicas
-        more = self.scale.batch_replicas if engine == "local" else 0  # Ray Serve adds none for jobs
-        return min(least + more, self.max_replicas or least)
-
-    @property
-    def first_replicas(self) -> int:
-        """How many it begins with."""
-        return max(self.replicas, self.min_replicas or 1)
 
 
 class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -247,15 +37,13 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     location: Annotated[
         str | None,
-        table_key(
-            "Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"
-        ),
+        key("Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"),
     ] = None
-    max_mb: Annotated[float, table_key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
-    max_requests: Annotated[int, table_key("Maximum number of requests in a batch.", whole())] = 50_000
-    retention: Annotated[
-        str, table_key("Delete a file after this time, unless the upload sets another time.", span())
-    ] = "30d"
+    max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
+    max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
+    retention: Annotated[str, key("Delete a file after this time, unless the upload sets another time.", span())] = (
+        "30d"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -270,13 +58,13 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
-    models: Annotated[dict[str, ModelSettings], table_key("Models, by the name that clients use.")]
-    keys: Annotated[dict[str, KeySettings], table_key("API keys, by name.")] = {}
+    models: Annotated[dict[str, ModelSettings], key("Models, by the name that clients use.")]
+    keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
     tenants: Annotated[
-        dict[str, TenantSettings], table_key("Limits of tenants. A tenant without a table has no limits.")
+        dict[str, TenantSettings], key("Limits of tenants. A tenant without a table has no limits.")
     ] = {}
-    webhooks: Annotated[dict[str, WebhookSettings], table_key("Webhooks to call when a job ends.")] = {}
-    files: Annotated[FileSettings, table_key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
+    webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job ends.")] = {}
+    files: Annotated[FileSettings, key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
@@ -292,7 +80,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting("Price of one device in dollars per hour, for `twoshift usage`.", usd(zero=True), "--price"),
     ] = None
     batch_price_share: Annotated[
-        float, table_key("Share of the device price that jobs and batches are charged.", share())
+        float, key("Share of the device price that jobs and batches are charged.", share())
     ] = 0.5
     otlp_endpoint: Annotated[
         str | None, setting("OpenTelemetry (OTLP) endpoint for traces: http://collector:4318.", text("URL"))
@@ -319,23 +107,21 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     access_log: Annotated[bool, setting("Write one log line per request to stderr.", FLAG, "--access-log")] = False
     log_format: LogFormat = "text"
     log_probes: Annotated[
-        bool, table_key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
+        bool, key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        table_key("Folders, prefixes of s3://, gs:// or az://, and brokers that jobs and streams may use.", names()),
+        key("Folders, prefixes of s3://, gs:// or az://, and brokers that jobs and streams may use.", names()),
     ] = ()
     allow_private_webhooks: Annotated[
-        bool, table_key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
+        bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False
     console: HasConsole = True
     console_hosts: ConsoleHosts = ()
-    max_body_mib: Annotated[float, table_key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
-    max_connections: Annotated[int, table_key("Maximum number of open connections.", whole())] = 4096
-    max_connections_per_address: Annotated[int | None, table_key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
-    proxies: Annotated[
-        tuple[str, ...], table_key("IP addresses of reverse proxies, which many clients share.", names())
-    ] = ()
+    max_body_mib: Annotated[float, key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
+    max_connections: Annotated[int, key("Maximum number of open connections.", whole())] = 4096
+    max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
+    proxies: Annotated[tuple[str, ...], key("IP addresses of reverse proxies, which many clients share.", names())] = ()
 
     def __post_init__(self) -> None:
         check(self)
@@ -353,7 +139,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             accepted = f"the tenant of a key: {', '.join(sorted(named)) or 'there are no keys'}"
             _require(name in named, f"tenants.{name}", name, accepted)
         for name in named:
-            is_fine = len(name) <= _LONGEST_NAME and name.isprintable()
+            is_fine = len(name) <= _LONGEST_TENANT and name.isprintable()
             _require(is_fine, "tenant", name, "up to 100 printable characters")
         for name, hook in self.webhooks.items():
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
@@ -401,16 +187,6 @@ def make_settings(data: dict[str, Any]) -> ServeSettings:
     return settings_of(ServeSettings, data)
 
 
-def check_names(models: Mapping[str, ModelSettings]) -> None:
-    """Raises InvalidInput where an adapter has the name of a model, or of another model's adapter."""
-    taken = {*models}
-    for model, each in models.items():
-        for name in each.adapters:
-            accepted = "a name that no model and no other adapter has"
-            _require(name not in taken, f"models.{model}.adapters", name, accepted)
-            taken.add(name)
-
-
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -438,11 +214,3 @@ def _named(where: str, check: Callable[[], None]) -> None:
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:
     if not holds:
         raise InvalidInput(field, value, accepted)
-
-
-def name_of(model: str) -> str:
-    """What clients say where nobody has said it: the class, or the file's or folder's name."""
-    if (ref := parse_ref(model)) is not None and ref.is_explicit:
-        return ref.name
-    last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
-    return Path(last).stem if Path(last).suffix in (".onnx", ".json", ".ubj", ".skops", ".pkl", ".joblib") else last

@@ -18,7 +18,8 @@ from twoshift.runtime.devices import grouped_gpus, usable_threads, visible_gpus
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import load_within
 from twoshift.serve.live_model import LiveModel
-from twoshift.serve.settings import ModelSettings, ServeSettings
+from twoshift.serve.model_settings import ModelSettings
+from twoshift.serve.settings import ServeSettings
 from twoshift.wiring.model_loading import is_llm
 from twoshift.wiring.registered_models import fetched, is_registered, pinned, registry_location
 from twoshift.wiring.served_models import served_llm, served_model

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from twoshift.errors import InvalidInput, TooLarge
 from twoshift.serve.deployments import Deployments
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.rollouts import Candidate
-from twoshift.serve.settings import ModelSettings
 from twoshift.wiring.registered_models import found_version
 
 __all__ = ["RegisteredVersions", "free_bytes"]

@@ -21,8 +21,8 @@ from twoshift.serve.derived import derive
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm_derived import can_keep, objective_for
 from twoshift.serve.model import ServedModel
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.profile_keeper import ProfileKeeper, StepProfileKeeper
-from twoshift.serve.settings import ModelSettings
 from twoshift.types import Tensor, TextPolicy
 from twoshift.wiring.llm_loading import built_in_requests, gate_of, load_gated
 from twoshift.wiring.loading_turn import LoadingTurn

@@ -33,7 +33,7 @@ from twoshift.runtime.encoder.folder import find_minilm
 from twoshift.serve.completions import Completions
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.types import Lane, ReplicaCounts
 from twoshift.wiring.served_models import served_model
 

@@ -13,7 +13,7 @@ from twoshift.fleet import supervisor as module
 from twoshift.fleet.member import Member
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
-from twoshift.serve.settings import ModelSettings
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.types import ReplicaCounts
 from twoshift.wiring.served_models import served_model
 from waiting import until

@@ -23,9 +23,9 @@ from twoshift.ports import RuntimeInfo
 from twoshift.rollout_ports import RolloutRecord
 from twoshift.rollout_services import rollout_metrics
 from twoshift.serve.deployments import Deployment, Deployments, Serving
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.rollouts import Candidate, DeployRequest, Rollouts
-from twoshift.serve.settings import ModelSettings
 from twoshift.serve.trial import Trial
 from twoshift.serve.versions import VersionSplit, Watch
 from twoshift.store.database import Database

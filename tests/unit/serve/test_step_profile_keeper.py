@@ -15,8 +15,8 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, relearned_profile
 from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.profile_keeper import StepProfileKeeper
-from twoshift.serve.settings import ModelSettings
 from twoshift.store.profiles import FileProfiles
 from twoshift.types import CallSize
 from twoshift.wiring import llm_loading, served_models

@@ -18,8 +18,8 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.keyed import Asked, RequestKeys, Rules
 from twoshift.serve.model import Answer
+from twoshift.serve.model_settings import ModelSettings
 from twoshift.serve.precomputed import Precomputed
-from twoshift.serve.settings import ModelSettings
 from twoshift.serve.write_back import WriteBack
 from twoshift.serve.written_logs import WrittenLogs
 from waiting import until
