@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from twoshift.answers.generations import (
     Generation,
@@ -21,6 +21,7 @@ from twoshift.answers.generations import (
     table_place,
 )
 from twoshift.answers.table import AnswerTable
+from twoshift.closable_thread import ClosableThread
 from twoshift.config import home
 from twoshift.errors import Broken, TwoshiftError
 from twoshift.ports import Blobs
@@ -59,8 +60,7 @@ class Follower:
         self.location, self.key, self._every_s = location.rstrip("/"), key, every_s
         self.why_none = f"the precomputed answers {location} are being opened"
         self.counts = FollowedCounts()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="twoshift-answers", daemon=True)
+        self._thread = ClosableThread(self._follow, "twoshift-answers", _CLOSE_S)
 
     def start(self) -> None:
         """From now on."""
@@ -68,9 +68,7 @@ class Follower:
 
     def close(self) -> None:
         """No more."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
 
     def look(self) -> None:
         """Whatever there is now."""
@@ -98,9 +96,9 @@ class Follower:
         what = "are gone: nothing of them is served any more" if self.counts.swaps else "are not there yet"
         self._tell(f"the precomputed answers {self.location} {what}")
 
-    def _follow(self) -> None:
+    def _follow(self, closed: Event) -> None:
         self.look()
-        while not self._closed.wait(self._every_s):
+        while not closed.wait(self._every_s):
             self.look()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 
 from twoshift.cli.output import draws_progress, note
+from twoshift.closable_thread import ClosableThread
 
 __all__ = ["Ongoing", "now_and_then", "progress_bar"]
 
@@ -21,24 +22,22 @@ class Ongoing:
     def __init__(self, tell: Callable[[str], None] = note, every_s: float = _LINE_EVERY_S) -> None:
         self._tell, self._every_s = tell, every_s
         self._what, self._since_s = "", 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._remind, name="twoshift-ongoing", daemon=True)
+        self._thread = ClosableThread(self._remind, "twoshift-ongoing")
 
     def __enter__(self) -> Ongoing:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._thread.close()
 
     def __call__(self, what: str) -> None:
         """This is done from now on."""
         self._what, self._since_s = what, time.monotonic()
         self._tell(what)
 
-    def _remind(self) -> None:
-        while not self._ended.wait(self._every_s):
+    def _remind(self, closed: Event) -> None:
+        while not closed.wait(self._every_s):
             if self._what:
                 self._tell(f"{self._what}: {time.monotonic() - self._since_s:.0f} s")
 

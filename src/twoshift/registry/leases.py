@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 
 import msgspec
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.decodable import decodable
 from twoshift.errors import TwoshiftError
 from twoshift.ports import Blobs
@@ -39,8 +40,7 @@ class Lease:
         self._location = f"{folder}/{uuid.uuid4().hex}.json"
         self._renewed_s, self._renewals = time.monotonic(), 0
         self._was_late = False
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="twoshift-lease", daemon=True)
+        self._thread = ClosableThread(self._renew, "twoshift-lease")
 
     def __enter__(self) -> Lease:
         self._write()
@@ -50,8 +50,7 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._thread.close()
         self._blobs.delete(self._location)
 
     @property
@@ -97,8 +96,8 @@ class Lease:
             return False
         return False
 
-    def _renew(self) -> None:
-        while not self._ended.wait(_RENEW_S):
+    def _renew(self, closed: Event) -> None:
+        while not closed.wait(_RENEW_S):
             _ = self.was_late
             try:
                 self._write()

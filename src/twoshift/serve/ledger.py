@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import NamedTuple
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import TryLater
 from twoshift.serve.tenants import Tenant, day_of
 from twoshift.usage_ports import DeviceUsage, UsageStore
@@ -79,8 +80,7 @@ class Ledger:
         self._unwritten: set[_Day] = set()
         self._others: tuple[str, dict[str, float]] = ("", {})  # a day, and what other writers have counted of it
         self._is_lost = False  # whether the database does not answer
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="twoshift-ledger", daemon=True)
+        self._thread = ClosableThread(self._keep, "twoshift-ledger", _CLOSE_S)
 
     def start(self) -> None:
         """Raises TryLater where nobody can tell what was spent before."""
@@ -90,9 +90,7 @@ class Ledger:
 
     def close(self) -> None:
         """Write what was counted since."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
         self._store.close()
 
     def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
@@ -113,8 +111,8 @@ class Ledger:
             self._is_lost = False
         self._tell_tenants()
 
-    def _keep(self) -> None:
-        while not self._closed.wait(_KEEP_S):
+    def _keep(self, closed: Event) -> None:
+        while not closed.wait(_KEEP_S):
             self._kept()
         self._kept()
 

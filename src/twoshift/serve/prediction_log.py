@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import threading
 from collections import deque
 from copy import copy
+from threading import Event
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import Disabled, TwoshiftError
 from twoshift.prediction_ports import Prediction, PredictionStore
 
@@ -25,8 +26,7 @@ class PredictionLog:
     def __init__(self, store: PredictionStore) -> None:
         self._store = store
         self._new: deque[Prediction] = deque(maxlen=_MOST)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="twoshift-predictions", daemon=True)
+        self._thread = ClosableThread(self._keep, "twoshift-predictions", _CLOSE_S)
 
     def start(self) -> None:
         """Write from now on."""
@@ -34,9 +34,7 @@ class PredictionLog:
 
     def close(self) -> None:
         """Write what is left, if the database answers."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
 
     def add(self, scored: Prediction) -> None:
         """What cannot be compared is let go."""
@@ -56,10 +54,10 @@ class PredictionLog:
             self._new.extendleft(reversed(found))
             raise
 
-    def _keep(self) -> None:
+    def _keep(self, closed: Event) -> None:
         is_last = False
         while not is_last:
-            is_last = self._closed.wait(_WRITE_S)
+            is_last = closed.wait(_WRITE_S)
             with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
                 try:
                     self.write()

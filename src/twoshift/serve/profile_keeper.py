@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from threading import Event
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.profile import Profile, healed_profile, relearned_profile
@@ -24,8 +25,7 @@ class ProfileKeeper:
         """`usual_pace` says how long a call takes usually, as a share of what `began` says."""
         self._began, self._usual_pace, self._profiles = began, usual_pace, profiles
         self._known_at = began.created_at  # the profile that was stored last, as far as is known here
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="twoshift-profile", daemon=True)
+        self._thread = ClosableThread(self._follow, "twoshift-profile")
 
     def start(self) -> None:
         """Look every minute, until it is closed."""
@@ -47,9 +47,7 @@ class ProfileKeeper:
 
     def close(self) -> None:
         """A last look."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
         self.look()
 
     def _stored(self) -> Profile:
@@ -58,8 +56,8 @@ class ProfileKeeper:
     def _healed(self, stored: Profile, can_slow: bool) -> Profile | None:
         return healed_profile(stored, self._began.cost.scaled(self._usual_pace()), _now(), can_slow)
 
-    def _follow(self) -> None:
-        while not self._stop.wait(_EVERY_S):
+    def _follow(self, closed: Event) -> None:
+        while not closed.wait(_EVERY_S):
             self.look()
 
 

@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from threading import Event
 
 import msgspec
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.policy.cron import Cron
 from twoshift.policy.due import next_due_s
@@ -50,8 +51,7 @@ class Scheduler:
         self._markers, self._runs = CappedThreads(_HANDS, "twoshift-marker"), CappedThreads(_HANDS, "twoshift-due")
         self._looked_s: dict[str, float] = {}  # when each marker was last looked for
         self._quiet: dict[str, tuple[float, int]] = {}  # from when to when nothing is due
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="twoshift-schedules", daemon=True)
+        self._thread = ClosableThread(self._keep, "twoshift-schedules", _CLOSE_S)
 
     @property
     def settled(self) -> Mapping[RunState, int]:
@@ -64,9 +64,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Nothing fires any more."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
 
     # What is asked for
 
@@ -157,8 +155,8 @@ class Scheduler:
 
     # What happens by itself
 
-    def _keep(self) -> None:
-        while not self._closed.wait(_TURN_S):
+    def _keep(self, closed: Event) -> None:
+        while not closed.wait(_TURN_S):
             try:
                 self.turn()
             except TryLater:  # another server has them, or the database does not answer, as /v1/schedules says

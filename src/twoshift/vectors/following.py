@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
+from threading import Event
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.vectors.searching import BlobsFor, OpenIndex, open_current
 
@@ -22,8 +23,7 @@ class FollowedIndex:
         self._blobs_for, self._every_s = blobs_for, every_s
         self._open: OpenIndex | None = None
         self._why = f"the index {location} is being opened"
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="twoshift-index", daemon=True)
+        self._thread = ClosableThread(self._follow, "twoshift-index")
 
     def start(self) -> None:
         """From now on."""
@@ -31,9 +31,7 @@ class FollowedIndex:
 
     def close(self) -> None:
         """No more."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
         self._open = None
 
     def now(self) -> OpenIndex:
@@ -59,7 +57,7 @@ class FollowedIndex:
             self._open, rows = found, found.generation.rows
             _logger.info("the index %s is at generation %s: %d vectors", self.location, found.generation.name, rows)
 
-    def _follow(self) -> None:
+    def _follow(self, closed: Event) -> None:
         self.look()
-        while not self._closed.wait(self._every_s):
+        while not closed.wait(self._every_s):
             self.look()
