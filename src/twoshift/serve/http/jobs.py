@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
@@ -22,7 +23,7 @@ from twoshift.serve.http.paging import limit_of, query_of
 from twoshift.serve.keys import Access
 from twoshift.types import JobKindName, JobState
 
-__all__ = ["JobDesk", "JobLogView", "NoJobs", "RecordFaces", "add_jobs", "of_one", "why_held"]
+__all__ = ["JobDesk", "JobLogView", "NoJobs", "RecordFaces", "RecordView", "add_jobs", "of_one"]
 
 _MOST_LISTED = 1000
 _ANSWER_S, _SUBMIT_S = 8.0, 60.0  # a new job's input is listed, wherever it lies
@@ -47,10 +48,10 @@ class JobDesk(Protocol):
     def cancel(self, job_id: str, /) -> JobRecord: ...
 
 
-class JobView(msgspec.Struct, kw_only=True):
-    """A job as clients see it."""
+class RecordView(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients see of jobs and streams alike."""
 
-    object: Literal["job"] = "job"
+    object: str = ""  # "job" or "stream"
     id: str
     tenant: str  # whose it is; empty where there are no keys
     state: str
@@ -59,6 +60,26 @@ class JobView(msgspec.Struct, kw_only=True):
     updated_at: float
     settings: dict[str, Any]
     progress: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, record: JobRecord) -> Self:
+        """As the desk remembers it."""
+        return cls(
+            id=record.id,
+            tenant=record.owner,
+            state=str(record.state),
+            reason=record.reason or _why_held(record),
+            created_at=record.created_unix_s,
+            updated_at=record.updated_unix_s,
+            settings=record.settings,
+            progress=record.progress,
+        )
+
+
+class JobView(RecordView, frozen=True, kw_only=True):
+    """A job as clients see it."""
+
+    object: Literal["job"] = "job"
 
 
 class JobList(msgspec.Struct, kw_only=True):
@@ -194,25 +215,16 @@ class RecordFaces:
         return Reply(200, _encoder.encode(self._view(record)))
 
 
-def why_held(record: JobRecord) -> str:
+def _why_held(record: JobRecord) -> str:
     """Why it does not get on although it runs; empty where it does."""
     return str((record.progress or {}).get("held") or "") if record.state is JobState.RUNNING else ""
 
 
 def _view(record: JobRecord) -> JobView:
-    settings, reason = record.settings, record.reason
     if record.kind is JobKindName.REQUESTS:  # a batch: where the server keeps its files is nobody's to know
+        settings = record.settings
         root = f"{posixpath.dirname(settings['output'])}/"
         names = [posixpath.basename(each) for each in settings["inputs"]]
         settings = {**settings, "inputs": names, "output": posixpath.basename(settings["output"])}
-        reason = reason.replace(root, "")
-    return JobView(
-        id=record.id,
-        tenant=record.owner,
-        state=str(record.state),
-        reason=reason or why_held(record),
-        created_at=record.created_unix_s,
-        updated_at=record.updated_unix_s,
-        settings=settings,
-        progress=record.progress,
-    )
+        record = replace(record, settings=settings, reason=record.reason.replace(root, ""))
+    return JobView.of(record)

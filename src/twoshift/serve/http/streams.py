@@ -8,27 +8,18 @@ import msgspec
 
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App
-from twoshift.serve.http.jobs import JobDesk, JobLogView, NoJobs, RecordFaces, of_one, why_held
+from twoshift.serve.http.jobs import JobDesk, JobLogView, NoJobs, RecordFaces, RecordView, of_one
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import Access
 
 __all__ = ["add_streams"]
 
 
-class StreamView(msgspec.Struct, kw_only=True):
-    """A stream as clients see it."""
+class StreamView(RecordView, frozen=True, kw_only=True):
+    """A stream as clients see it. `progress` has its lag, freshness, rows and dollars since it was last begun."""
 
     object: Literal["stream"] = "stream"
-    id: str
-    tenant: str  # whose it is; empty where there are no keys
-    state: str
-    reason: str
-    created_at: float
-    updated_at: float
-    settings: dict[str, Any]
-    progress: dict[str, Any] | None  # lag, freshness, rows, dollars since it was last begun
 
 
 class StreamList(msgspec.Struct, kw_only=True):
@@ -40,7 +31,7 @@ class StreamList(msgspec.Struct, kw_only=True):
 
 def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/streams."""
-    face = RecordFaces(desk, "stream", _view, threads=2)
+    face = RecordFaces(desk, "stream", StreamView.of, threads=2)
     asking = Operation(
         "Start a stream: run a served model over rows that keep coming, after live requests and before jobs. The body "
         "has the keys of a stream file.",
@@ -65,16 +56,3 @@ def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
          of_one("Cancel a stream; committed parts are kept.", StreamView)),
     ):  # fmt: skip
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
-
-
-def _view(record: JobRecord) -> StreamView:
-    return StreamView(
-        id=record.id,
-        tenant=record.owner,
-        state=str(record.state),
-        reason=record.reason or why_held(record),
-        created_at=record.created_unix_s,
-        updated_at=record.updated_unix_s,
-        settings=record.settings,
-        progress=record.progress,
-    )
