@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ class FollowedCounts:
     problems: int = 0  # looks that found something that cannot be served
 
 
-class Follower:
+class Follower(ABC):
     """Looks now and then whether there is something new, in a thread of its own."""
 
     def __init__(self, location: str, key: str, every_s: float = _EVERY_S) -> None:
@@ -70,9 +71,9 @@ class Follower:
         """No more."""
         self._thread.close()
 
+    @abstractmethod
     def look(self) -> None:
         """Whatever there is now."""
-        raise NotImplementedError
 
     def _opened(self, made: Generation) -> None:
         """Another one answers from now on."""

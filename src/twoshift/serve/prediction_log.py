@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections import deque
@@ -58,13 +57,12 @@ class PredictionLog:
         is_last = False
         while not is_last:
             is_last = closed.wait(_WRITE_S)
-            with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
-                try:
-                    self.write()
-                except TwoshiftError:
-                    raise
-                except Exception:
-                    _logger.exception("predictions")
+            try:
+                self.write()
+            except TwoshiftError:  # the database does not answer: the next time
+                continue
+            except Exception:
+                _logger.exception("predictions")
 
 
 class NoPredictions:
