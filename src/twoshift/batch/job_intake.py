@@ -26,7 +26,7 @@ from twoshift.runtime.devices import usable_threads
 from twoshift.types import JobKindName, JobState
 from twoshift.units import parse_duration
 
-__all__ = ["JobIntake"]
+__all__ = ["JobIntake", "settings_on"]
 
 _QUEUED = f"at most {MOST_AT_ONCE} jobs run at once on a server"
 _OF_BATCHES = ("endpoint", "due_unix_s", "adapters")
@@ -122,16 +122,22 @@ class JobIntake:
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
         fleet = self._fleet_of(settings.model)
-        if why := fleet.why_away():
-            raise TryLater(why, HELD_S)
-        if fleet.adapter is not None:  # a name that clients have for both
-            settings = msgspec.structs.replace(settings, model=fleet.model, adapter=fleet.adapter)
-        if fleet.version is not None:  # it stays with this version, wherever an alias points later
-            settings = msgspec.structs.replace(settings, model=fleet.version)
-        settings.check_model(fleet.is_llm)
+        settings = settings_on(fleet, settings)
         settings.check_preparers(usable_threads())
         _check_workers(settings, fleet)
         return settings
+
+
+def settings_on(fleet: LiveFleet, settings: JobSettings) -> JobSettings:
+    """With the model by the name that it has there; raises TryLater where it is away, InvalidInput for its kind."""
+    if why := fleet.why_away():
+        raise TryLater(why, HELD_S)
+    if fleet.adapter is not None:  # a name that clients have for both
+        settings = msgspec.structs.replace(settings, model=fleet.model, adapter=fleet.adapter)
+    if fleet.version is not None:  # it stays with this version, wherever an alias points later
+        settings = msgspec.structs.replace(settings, model=fleet.version)
+    settings.check_model(fleet.is_llm)
+    return settings
 
 
 def _check_workers(settings: JobSettings, fleet: LiveFleet) -> None:

@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from twoshift.batch.allowance import Allowance
+from twoshift.batch.job_intake import settings_on
 from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.setting_values import Mark
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.stores.known import without_password
 from twoshift.blobs.roots import BROKERS
 from twoshift.declare import declared
-from twoshift.errors import InvalidInput, TryLater
+from twoshift.errors import InvalidInput
 from twoshift.ports import JobRecord, JobStore
 from twoshift.streams.known import outlet_for, source_for
 from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream
@@ -27,7 +28,6 @@ from twoshift.types import JobKindName, JobState
 
 __all__ = ["StreamIntake", "stream_of"]
 
-_RETRY_S = 30.0
 _QUEUED = "the stream begins"
 _NOT_THEIRS = [name for name, each in declared(StreamJobSettings).items() if Mark.HERE in each.marks]
 
@@ -79,15 +79,7 @@ class StreamIntake:
         if "source" not in data:
             raise InvalidInput("source", None, "where the rows come from")
         stream, job = make_stream(data)
-        fleet = self._fleet_of(job.model)
-        if why := fleet.why_away():
-            raise TryLater(why, _RETRY_S)
-        if fleet.adapter is not None:  # a name that clients have for both
-            job = msgspec.structs.replace(job, model=fleet.model, adapter=fleet.adapter)
-        if fleet.version is not None:  # it stays with this version, wherever an alias points later
-            job = msgspec.structs.replace(job, model=fleet.version)
-        job.check_model(fleet.is_llm)
-        return stream, job
+        return stream, settings_on(self._fleet_of(job.model), job)
 
 
 def _check_place(place: str | None, field: str, allowed: Allowance) -> None:
