@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from twoshift.batch.job_host import JobHost
+    from twoshift.batch.job_seats import LiveFleet
     from twoshift.batch.requests.batch_host import BatchHost
     from twoshift.blobs.roots import Roots
     from twoshift.policy.scale_scores import ScaleScore
@@ -117,18 +118,20 @@ def services_for(
     from twoshift.triggers.notifier import Notifier
     from twoshift.triggers.scheduler import Scheduler
     from twoshift.triggers.sending import Sender
+    from twoshift.wiring.live_fleets import LiveFleets
 
     claimed = ClaimedDatabase(*held)
     sender = Sender(settings.allow_private_webhooks)
     notifier = Notifier(SqlNotices(claimed), settings.webhooks, sender, lambda: jobs.check_ours(), _job_log(held))
     predictions = PredictionLog(SqlPredictions(held[0]))
-    jobs = _job_host(models, settings, keys, held, (notifier, predictions))
+    fleet_of = LiveFleets(models, settings).of
+    jobs = _job_host(fleet_of, settings, keys, held, (notifier, predictions))
 
     def marker_at(location: str, owner: str) -> str | None:
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
-    streams = _stream_host(models, settings, held, jobs)
+    streams = _stream_host(fleet_of, settings, held, jobs)
     batches = _batch_host(models, settings, held, jobs)
     return ServerServices(jobs, streams, batches, schedules, notifier, held[0], predictions)
 
@@ -213,7 +216,7 @@ def _needs_packages() -> str:
 
 
 def _job_host(
-    models: Deployments,
+    fleet_of: Callable[[str], LiveFleet],
     settings: ServeSettings,
     keys: Keys,
     held: tuple[Database, SqlClaim],
@@ -222,27 +225,25 @@ def _job_host(
     from twoshift.batch.job_host import JobHost
     from twoshift.fleet.tenancy import allowances, own_files
     from twoshift.store.jobs import SqlJobs
-    from twoshift.wiring.live_fleets import LiveFleets
 
     database, claim = held
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, LiveFleets(models, settings).of, allowed, claim, told[0].check, told[1].add)
+    return JobHost(jobs, fleet_of, allowed, claim, told[0].check, told[1].add)
 
 
 def _stream_host(
-    models: Deployments, settings: ServeSettings, held: tuple[Database, SqlClaim], jobs: JobHost
+    fleet_of: Callable[[str], LiveFleet], settings: ServeSettings, held: tuple[Database, SqlClaim], jobs: JobHost
 ) -> StreamHost:
     from twoshift.serve.ledger import MICRO
     from twoshift.store.jobs import SqlJobs
     from twoshift.streams.stream_host import StreamHost
     from twoshift.types import JobKindName
-    from twoshift.wiring.live_fleets import LiveFleets
 
     store = SqlJobs(held[0], claim=held[1], kinds=(JobKindName.STREAM,))
     usd = partial(_prices(settings).usd, MICRO)
-    return StreamHost(store, LiveFleets(models, settings).of, jobs.allowance_of, jobs.check_ours, usd)
+    return StreamHost(store, fleet_of, jobs.allowance_of, jobs.check_ours, usd)
 
 
 def _prices(settings: ServeSettings) -> Prices:
