@@ -38,3 +38,17 @@ def test_one_that_does_not_end_in_time_is_left_behind() -> None:
     assert not ended.is_set()
     may_end.set()
     assert ended.wait(60)
+
+
+def test_one_that_waits_to_be_woken_is_woken_by_the_close() -> None:
+    woken, ended = threading.Event(), threading.Event()
+
+    def run(closed: threading.Event) -> None:
+        woken.wait()
+        assert closed.is_set()
+        ended.set()
+
+    thread = ClosableThread(run, "twoshift-tried", woken=woken)
+    thread.start()
+    thread.close()
+    assert ended.is_set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Sequence
+from threading import Event
 from typing import Any
 
 from twoshift.batch.allowance import Allowance
@@ -18,6 +18,7 @@ from twoshift.batch.job_queue import JobQueue
 from twoshift.batch.job_seats import LiveFleet, Payer, Used
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.warm import warm
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import Claim, JobRecord, JobStore
@@ -56,8 +57,7 @@ class JobHost:
         self.outlooks = self._queue.running.outlooks
         self.overdue = 0  # jobs that wait although their windows have ended, as the store last said
         self.looks = JobLooks(self._jobs, self.kinds, allowance_of)
-        self._left = threading.Event()  # nothing runs any more
-        self._keeper = threading.Thread(target=self._keep, name="twoshift-keeper", daemon=True)
+        self._keeper = ClosableThread(self._keep, "twoshift-keeper", _CLOSE_S)
 
     def start(self) -> None:
         """Go on with what an earlier server has left, once it is gone; raises TryLater."""
@@ -69,9 +69,7 @@ class JobHost:
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         in_time = self._queue.close(grace_s)
-        self._left.set()
-        if self._keeper.is_alive():
-            self._keeper.join(_CLOSE_S)
+        self._keeper.close()  # nothing runs any more
         self._jobs.close()
         return in_time
 
@@ -181,9 +179,9 @@ class JobHost:
             running.job.ask_to_stop(now or bool(running.lane.why_held), str(move.after))
         return store.get(job_id)
 
-    def _keep(self) -> None:
+    def _keep(self, closed: Event) -> None:
         due_s = time.monotonic() + CLAIM_S
-        while not self._left.wait(_KEEP_S):
+        while not closed.wait(_KEEP_S):
             is_due = time.monotonic() >= due_s
             due_s = time.monotonic() + CLAIM_S if is_due else due_s
             with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.config import home
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
@@ -90,9 +91,9 @@ class Rollouts:
         self.ended: Counter[tuple[str, str]] = Counter()  # since the start, by deployment and final stage
         self._followed: dict[str, tuple[float, str]] = {}  # by deployment: when its alias was looked at; what it named
         self._answered_s = time.monotonic()  # the database, last
-        self._woken, self._closed = threading.Event(), threading.Event()
+        self._woken = threading.Event()
         self._turn = threading.Lock()  # held while the thread looks and acts
-        self._thread = threading.Thread(target=self._keep, name="twoshift-rollouts", daemon=True)
+        self._thread = ClosableThread(self._keep, "twoshift-rollouts", _CLOSE_S, self._woken)
 
     def start(self) -> None:
         """Go on with what an earlier server has left."""
@@ -100,10 +101,7 @@ class Rollouts:
 
     def close(self) -> None:
         """Judge no more; another server may go on at once."""
-        self._closed.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
         for run in [*self._runs.values()]:
             run.abandon()
         with contextlib.suppress(TwoshiftError):
@@ -209,11 +207,11 @@ class Rollouts:
 
     # The thread
 
-    def _keep(self) -> None:
-        while not self._closed.is_set():
+    def _keep(self, closed: threading.Event) -> None:
+        while not closed.is_set():
             self._woken.wait(_TICK_S)
             self._woken.clear()
-            if self._closed.is_set():
+            if closed.is_set():
                 return
             try:
                 self.turn(time.time())
@@ -222,7 +220,7 @@ class Rollouts:
                 self._without_database(str(error))
             except Exception:
                 _logger.exception("rollouts")
-            self._closed.wait(_LEAST_S)
+            closed.wait(_LEAST_S)
 
     def turn(self, now_s: float) -> None:
         """Look at everything once; raises TryLater."""

@@ -16,6 +16,7 @@ import msgspec
 
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.job_seats import LiveFleet, Payer, Used
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import Elsewhere, InvalidInput, TwoshiftError
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord, JobStore
@@ -57,8 +58,8 @@ class StreamHost:
         self._ended: dict[Payer, Used] = {}  # what streams that run no more have had
         self._lock = threading.RLock()  # guards these
         self._look_s = self._tell_s = 0.0
-        self._poked, self._closed = threading.Event(), threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="twoshift-streams", daemon=True)
+        self._poked = threading.Event()
+        self._keeper = ClosableThread(self._keep, "twoshift-streams", _CLOSE_S, self._poked)
 
     def start(self) -> None:
         """Go on with what an earlier server has left."""
@@ -66,10 +67,7 @@ class StreamHost:
 
     def close(self, grace_s: float) -> bool:
         """Stop every stream; the next server goes on with them. False where one has not ended in time."""
-        self._closed.set()
-        self._poked.set()
-        if self._keeper.is_alive():
-            self._keeper.join(_CLOSE_S)
+        self._keeper.close()
         until_s, running = time.monotonic() + grace_s, list(self._running.values())
         for each in running:
             each.stop()
@@ -163,8 +161,8 @@ class StreamHost:
         self._look_s = 0.0
         self._poked.set()
 
-    def _keep(self) -> None:
-        while not self._closed.is_set():
+    def _keep(self, closed: threading.Event) -> None:
+        while not closed.is_set():
             self._poked.wait(_TICK_S)
             self._poked.clear()
             with self._lock:
@@ -178,7 +176,7 @@ class StreamHost:
                     _log.exception("streams")
 
     def _tick(self) -> None:
-        if self._closed.is_set():
+        if self._keeper.closed.is_set():
             return
         streams_at = Counter(each.replica for each in self._running.values() if each.replica is not None)
         for each in self._running.values():

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from twoshift.closable_thread import ClosableThread
 from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.addresses import target_of
 from twoshift.policy.retries import DELIVERIES, RetryPolicy
@@ -56,8 +57,8 @@ class Notifier:
         self._log, self._clock = log, clock
         self._keys = {name: each.signing_key() for name, each in webhooks.items()}
         self._hands = CappedThreads(_HANDS, "twoshift-webhook")
-        self._woken, self._closed = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="twoshift-notifier", daemon=True)
+        self._woken = threading.Event()
+        self._thread = ClosableThread(self._keep, "twoshift-notifier", _CLOSE_S, self._woken)
 
     def start(self) -> None:
         """Deliver from now on."""
@@ -65,10 +66,7 @@ class Notifier:
 
     def close(self) -> None:
         """Begin no more attempts; the next server goes on."""
-        self._closed.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
 
     def notify(self, owner: str, kind: str, subject: str, data: dict[str, Any], named: Sequence[str] = ()) -> None:
         """Something of that tenant has ended: `batch.completed`, its id, and what is told; raises TryLater.
@@ -105,8 +103,8 @@ class Notifier:
                 return known, name
         return None
 
-    def _keep(self) -> None:
-        while not self._closed.is_set():
+    def _keep(self, closed: threading.Event) -> None:
+        while not closed.is_set():
             self._woken.wait(_TURN_S)
             self._woken.clear()
             try:
@@ -122,7 +120,7 @@ class Notifier:
         while self._store.spread(lambda notice: list(self._deliveries(notice))):
             pass
         for each in self._store.due(self._clock(), _OF_TARGET):
-            if self._closed.is_set():
+            if self._thread.closed.is_set():
                 return
             shares = {each.id: 1, f"to {each.target}": _OF_TARGET, f"of {each.owner}": _OF_OWNER}
             self._hands.try_to(shares, functools.partial(self._try, each))
@@ -175,7 +173,7 @@ class Notifier:
             return isinstance(error, TwoshiftError) and not isinstance(error, Elsewhere)
 
         with contextlib.suppress(TwoshiftError):
-            retried(lambda: self._store.tried(delivery), _TELLING, may_retry, self._closed.wait)
+            retried(lambda: self._store.tried(delivery), _TELLING, may_retry, self._thread.closed.wait)
 
 
 def _climbs(url: str) -> bool:
