@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from waiting import until
+from real_server import RealServer, free_port
 
 __all__ = ["RealNats"]
 
 
-class RealNats:
+class RealNats(RealServer):
     """Runs once it is made; its messages lie in the folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -27,12 +25,8 @@ class RealNats:
         program = str(beside) if beside.exists() else shutil.which("nats-server")
         if program is None:
             pytest.skip("nats-server is not installed")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._words = [program, "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(self._port)]
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        port = free_port()
+        super().__init__(port, [program, "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(port)])
 
     @property
     def server(self) -> str:
@@ -40,22 +34,10 @@ class RealNats:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self.process.pid
 
     def url(self, subject: str) -> str:
         return f"{self.server}/{subject}"
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(self._answers)
-
-    def kill(self) -> None:
-        """As a loss of power does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
     def make_stream(self, name: str, *subjects: str, **config: Any) -> None:
         async def make(js: Any) -> None:

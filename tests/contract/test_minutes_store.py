@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -14,14 +11,6 @@ from twoshift.store.minutes import SqlMinutes
 
 pytestmark = pytest.mark.slow
 DAY_S = 86_400
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    is_sqlite = request.param == "sqlite"
-    made = Database(f"sqlite:///{tmp_path}/state.db" if is_sqlite else request.getfixturevalue("postgres").url())
-    yield made
-    made.close()
 
 
 def test_minutes_come_back_in_order_of_their_own_server_and_old_ones_go(database: Database) -> None:

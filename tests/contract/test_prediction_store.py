@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -14,14 +11,6 @@ from twoshift.store.database import Database
 from twoshift.store.predictions import SqlPredictions
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    is_sqlite = request.param == "sqlite"
-    made = Database(f"sqlite:///{tmp_path}/state.db" if is_sqlite else request.getfixturevalue("postgres").url())
-    yield made
-    made.close()
 
 
 def of(kind: str, measured: float, owner: str = "", high: float | None = None) -> Prediction:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from job_runs import JobFolder, wait_for
 from real_nats import RealNats
+from real_server import free_port
 
 STREAM = ["--model", "m.py:Square", "--columns", "x", "--keep", "id", "-o", "out"]
 
@@ -49,9 +49,7 @@ def test_a_stream_gives_the_rows_of_a_job_over_the_same_files(stream: StreamFold
 
 
 def test_sigterm_commits_what_is_in_work_and_metrics_tell_how_it_runs(stream: StreamFolder) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     running = stream.start("docs", *STREAM, "--settle", "0s", "--fresh", "500ms", "--metrics-port", str(port))
     wait_for(lambda: "twoshift_stream_rows_total 300.0" in _figures(port), "the rows are committed")
     figures = _figures(port)
