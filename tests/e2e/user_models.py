@@ -1,10 +1,10 @@
-"""Classes such as a user writes, for servers that tests start."""
+"""Classes such as a user writes, for programs that tests start."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["WORDS", "written"]
+__all__ = ["WORDS", "square", "written"]
 
 WORDS = '''
 import zlib
@@ -143,6 +143,30 @@ class Looked:
     def predict(self, batch):
         return {"embedding": np.stack([batch["size"], batch["most"]], 1)}
 '''
+
+_SQUARE = """
+import os, time
+from pathlib import Path
+import numpy as np
+
+
+class Square:
+    outputs = ("squared",)
+{more}
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        x = np.asarray(batch["x"], np.float64)
+        {body}
+        return {{"squared": x * x}}
+"""
+
+
+def square(body: str = "pass", has_example: bool = False) -> str:
+    """x squared; `body` is what else it does with x, an array. A server measures it by its example."""
+    more = '    example = {"x": 1.0}\n' if has_example else ""
+    return _SQUARE.format(more=more, body=body)
 
 
 def written(folder: Path) -> Path:

@@ -14,26 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from programs import PROGRAM, command, python_path
+from user_models import square
 
 TIMEOUT_S = 120
-
-SQUARE = """
-import os, time
-from pathlib import Path
-import numpy as np
-
-
-class Square:
-    outputs = ("squared",)
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        x = np.asarray(batch["x"], np.float64)
-        {body}
-        return {{"squared": x * x}}
-"""
 
 
 @dataclass
@@ -56,7 +39,7 @@ class JobFolder:
 
     def model(self, body: str = "time.sleep(0.002)") -> None:
         """x squared; `body` is what else it does with x, an array."""
-        (self.path / "m.py").write_text(SQUARE.format(body=body))
+        (self.path / "m.py").write_text(square(body))
 
     def parquet(self, files: int = 3, rows: int = 100) -> None:
         """Rows with the columns id and x, both counted over all files."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
-from job_runs import SQUARE
+from user_models import square
 
 from twoshift.batch.settings import JobSettings
 from twoshift.streams.progress import StreamSnapshot
@@ -31,7 +31,7 @@ class Streaming:
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        (self.path / "m.py").write_text(SQUARE.format(body="pass"))
+        (self.path / "m.py").write_text(square())
         self.inbox.mkdir(exist_ok=True)
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from streaming import Streaming
+from user_models import square
 
 from twoshift.batch.job_seats import EngineReplica
 from twoshift.engine import Engine
@@ -25,26 +26,10 @@ from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.model_loading import load_model
 from waiting import until
 
-MODEL = """
-import sys
-import numpy as np
-
-gate = sys.modules["stream_gate"]
-
-
-class Square:
-    outputs = ("squared",)
-
-    def load(self):
-        pass
-
-    def predict(self, batch):
-        x = np.asarray(batch["x"], np.float64)
+GATED = """import stream_gate as gate
         gate.entered.set()
         gate.may_run.wait(60)
-        gate.order.extend(x.tolist())
-        return {"squared": x * x}
-"""
+        gate.order.extend(x.tolist())"""
 
 
 class Gate(types.ModuleType):
@@ -68,7 +53,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 @pytest.fixture
 def streaming(tmp_path: Path) -> Streaming:
     made = Streaming(tmp_path)
-    (tmp_path / "m.py").write_text(MODEL)
+    (tmp_path / "m.py").write_text(square(GATED))
     return made
 
 
