@@ -68,7 +68,8 @@ TensorParallel = Annotated[int, setting("Language model: number of GPUs that sha
 BatchInvariant = Annotated[
     bool,
     setting(
-        "Language model: use vLLM's batch-invariant mode, in which a batch changes fewer answers.",
+        "Language model: use vLLM's batch-invariant mode, in which an answer depends less on the other rows of its "
+        "batch.",
         FLAG,
         "--batch-invariant",
         more="Slower, and only on a GPU. See [parity](llms.md#parity).",
@@ -84,12 +85,12 @@ EvalFile = Annotated[
     ),
 ]
 Metric = Annotated[
-    str, setting("With --eval: how an answer is judged: exact, rouge, or file.py:function.", text("NAME"))
+    str, setting("With --eval: how answers are scored: exact, rouge, or file.py:function.", text("NAME"))
 ]
 AtLeast = Annotated[
     float | None,
     setting(
-        "Language model: lowest mean score of --eval, or share of tokens that agree with bf16.",
+        "Language model: minimum mean score with --eval; without --eval, minimum share of tokens that agree with bf16.",
         share(),
         shown="0.95 without --eval",
     ),
@@ -97,7 +98,7 @@ AtLeast = Annotated[
 Reference = Annotated[
     str | None,
     setting(
-        "Full-precision folder of a quantised language model, to compare its answers with.",
+        "Folder of the full-precision model, to compare the answers of a quantised language model with.",
         text("FOLDER"),
         shown="the model itself",
     ),
@@ -105,7 +106,7 @@ Reference = Annotated[
 TooLong = Annotated[
     str,
     setting(
-        "What becomes of a text that is longer than the model takes: cut it, error, or split it into pieces.",
+        "How to handle a text that is longer than the model's limit: cut it, report an error, or split it into pieces.",
         choice(("cut", "error", "split")),
         more="The report of a job counts the texts that were cut or split.",
     ),

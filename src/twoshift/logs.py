@@ -14,7 +14,7 @@ from twoshift.values import choice
 __all__ = ["LogFormat", "follow_parent_log", "formatter_of", "log_as", "log_note", "writes_json"]
 
 LogFormat = Annotated[
-    str, setting("Format of the log on stderr: text, or json with one object a line.", choice(("text", "json")))
+    str, setting("Format of the log on stderr: text, or json with one object per line.", choice(("text", "json")))
 ]
 _INHERITED = "TWOSHIFT_LOG_FORMAT"  # child processes write as the one that has started them
 _program = logging.getLogger("twoshift.program")  # what a command tells people

@@ -15,7 +15,7 @@ __all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
 AnswerKey = Annotated[
     str | None,
     setting(
-        "Build a table of the answers by this kept column, for `serve --precomputed`.",
+        "Build a table of the answers, with this --keep column as the key, for `serve --precomputed`.",
         text("COLUMN"),
         more="See [precomputed answers](hybrid.md).",
     ),
@@ -23,8 +23,8 @@ AnswerKey = Annotated[
 AnswerPlace = Annotated[
     str | None,
     setting(
-        "With --answer-key: where the table lies, or redis://host:6379/0#NAME; jobs that share a place replace "
-        "each other's answers.",
+        "With --answer-key: location of the table: a folder or redis://host:6379/0#NAME; a job replaces the answers "
+        "of an earlier job there.",
         text("PLACE"),
         shown="in the output folder",
     ),

@@ -12,14 +12,16 @@ from twoshift.vectors.names import METRICS, library_of
 
 __all__ = ["INDEX_SETTINGS", "IndexKey", "IndexMetric", "IndexName", "IndexRecall", "check_index", "index_location"]
 
-_MORE = "Without a slash in its name it lies in the output folder. See [search](search.md)."
+_MORE = "A name without a slash is created in the output folder. See [search](search.md)."
 _TABULAR = (".ubj", ".json", ".txt", ".lgb", ".cbm", ".skops", ".pkl", ".joblib")
 INDEX_SETTINGS = {"index_metric": "cos", "index_key": None, "index_recall": 0.95}  # and their defaults
 
 IndexName = Annotated[
     str | None,
     setting(
-        "Build an index of the vectors: vectors.usearch, vectors.faiss or vectors.lance.", text("NAME"), more=_MORE
+        "Build a vector index with this file name: vectors.usearch, vectors.faiss or vectors.lance.",
+        text("NAME"),
+        more=_MORE,
     ),
 ]
 IndexMetric = Annotated[
@@ -28,11 +30,16 @@ IndexMetric = Annotated[
 IndexKey = Annotated[
     str | None,
     setting(
-        "With --index: kept column whose values a search returns.", text("COLUMN"), shown="a row's number in the output"
+        "With --index: --keep column whose values a search returns.",
+        text("COLUMN"),
+        shown="the row number in the output",
     ),
 ]
 IndexRecall = Annotated[
-    float, setting("With --index: recall@10 below which the index is not switched to.", share(zero=False))
+    float,
+    setting(
+        "With --index: minimum recall@10; an index with less does not replace the previous index.", share(zero=False)
+    ),
 ]
 
 

@@ -19,7 +19,7 @@ _PLAIN = "K/N, such as 3/16: piece K of N, where the first is 0/N and the last i
 PieceName = Annotated[
     str | None,
     setting(
-        "Run one piece of a job of N processes without a coordinator: K/N, from 0/16 to 15/16.",
+        "Run piece K of a job that N processes share without a coordinator: K/N, such as 0/16 to 15/16.",
         text("K/N"),
         more="See [a job in pieces](jobs.md#a-job-in-pieces).",
     ),
@@ -27,7 +27,7 @@ PieceName = Annotated[
 PieceTimeout = Annotated[
     float,
     setting(
-        "With --piece: take over the shards of a process that has given no sign of life for this time.",
+        "With --piece: take over the shards of a process that has sent no heartbeat for this time.",
         duration(),
         "--piece-timeout",
         shown="60s",

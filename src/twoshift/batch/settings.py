@@ -81,7 +81,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     # fmt: off
     inputs: Annotated[
-        tuple[str, ...], setting("Input: files, folders, patterns, @list-files, bucket prefixes.", names(), "INPUTS")]
+        tuple[str, ...],
+        setting("Input: files, folders, patterns, bucket prefixes, or @FILE with a list of them.", names(), "INPUTS")]
     output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", LOCATION, "-o", "--output")]
     model: Annotated[
         str,
@@ -115,22 +116,22 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     json_schema: Annotated[
         str | None, ROWS,
         setting("JSON schema for the answers; each of its properties becomes an output column.", contents(),
-                more="In a job file, write the schema itself. vLLM supports [these](llm-serving.md#schemas).")] = None
+                more="In a job file, write the schema itself. See [supported schemas](llm-serving.md#schemas).")] = None
     too_long: Annotated[TooLong, ROWS] = "cut"
     empty: Annotated[
         str | None, ROWS,
-        setting("What becomes of a text that is null or blank: error, skip (no result, no error) or answer.",
+        setting("How to handle a null or blank text: error, skip (no result, no error), or answer (run the model).",
                 choice(EMPTY_TEXTS), shown="null is an error, a blank text is answered")] = None
     columns: Annotated[
         tuple[str, ...], ROWS,
-        setting("Input columns for a model that takes named values: a,b,c.", COLUMNS, shown="all")] = ()
+        setting("Input columns to pass to a model with named inputs: a,b,c.", COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
         setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", TYPES,
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     query: Annotated[
         str | None, HERE, ROWS,
-        setting("SQL over the table `input`, which has the input's rows; the job runs over the result. Uses DuckDB.",
+        setting("SQL query (DuckDB) over the input rows, as the table `input`; the job runs over the query's result.",
                 SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", COLUMNS)] = ()
@@ -147,7 +148,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     workers: Annotated[
         int | Literal["auto"],
         setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs. "
-                "With --on: replicas that the server has while the job runs.",
+                "With --on: number of replicas on the server while the job runs.",
                 WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
     max_workers: Annotated[
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
@@ -161,7 +162,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="In a job file: `{a = 1, b = 0.5}`.")] = {}
     spot_notice: Annotated[
         str | None, HERE,
-        setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
+        setting("Where to look for preemption notices of a worker's machine: aws, gcp, a URL or a file.",
                 NOTICE_PLACE, more="See [spot machines](jobs.md#spot-machines).")] = None
     into: Annotated[
         str | None, HERE,
@@ -172,22 +173,22 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str, HERE, setting("With --into: table or collection, created if it does not exist.", TABLE)] = "results"
     into_key: Annotated[
         str | None, HERE,
-        setting("With --into: kept column that identifies a row; a newer row replaces an older one.", COLUMN,
-                shown="the row's place in the job")] = None
+        setting("With --into: --keep column that identifies a row; a newer row replaces the older one.", COLUMN,
+                shown="the row's position in the job")] = None
     partition_by: Annotated[
         str | None, HERE,
-        setting("With --into FOLDER.parquet: write one folder per value of this kept column: COLUMN=VALUE/.",
+        setting("With --into FOLDER.parquet: write one folder per value of this --keep column: COLUMN=VALUE/.",
                 COLUMN)] = None
     piece: Annotated[PieceName, HERE] = None
     piece_seconds: Annotated[PieceTimeout, HERE] = 60.0
     file_size: Annotated[
         float | None, SHARDS,
-        setting("Approximate size of a part: 256MB. Replaces --shard-seconds.", size(),
+        setting("Approximate size of an output file: 256MB. Replaces --shard-seconds.", size(),
                 shown="about 30 s of work")] = None
     compression: Annotated[
         str, SHARDS,
-        setting("Compression of Parquet parts: zstd, snappy, gzip or none, with a level: zstd:9.", COMPRESSION,
-                more="Vectors of floats do not compress, and are stored as they are.")] = "zstd"
+        setting("Compression of Parquet output: zstd, snappy, gzip or none; a level may follow: zstd:9.", COMPRESSION,
+                more="Vectors of floats do not compress, and are stored uncompressed.")] = "zstd"
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -210,13 +211,14 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         int | None,
         setting("Processes per worker (on Ray: in total) that read, tokenise and write rows; 0 uses threads instead.",
                 whole(0, 1024), shown="as many as a GPU needs; 0 on a CPU",
-                more="For encoders. At most the usable cores. On Ray: actors of one CPU each, divided among the "
-                "workers. See [jobs](jobs.md#preparing-processes).")] = None
+                more="For encoders only. At most the number of usable cores. On Ray: actors of one CPU each, divided "
+                     "among the workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     adapter: Annotated[
         str | None, HERE,
-        setting("LoRA adapter of the language model: its folder.", FOLDER, shown="none",
-                more="With --on: the adapter's name as the model instead. See [adapters](llms.md#adapters).")] = None
+        setting("Folder of a LoRA adapter for the language model.", FOLDER, shown="none",
+                more="With --on, name the adapter as the model instead. See "
+                     "[adapters](llms.md#adapters).")] = None
     tensor_parallel: Annotated[TensorParallel, HERE] = 1
     batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False
     eval_file: Annotated[EvalFile, HERE] = None
@@ -226,11 +228,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     registry: Annotated[RegistryLocation, HERE] = None
     against: Annotated[
         str | None, HERE,
-        setting("Run this model over the rows as well, and report how far the answers differ: NAME:3.",
-                more="The output is that of `model`. See [the registry](registry.md#evaluations).")] = None
+        setting("Also run this model over the rows, and report how much the answers differ: NAME:3.",
+                more="The output has only the answers of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
-        setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
+        setting("Replace a worker that takes longer to load the model.", duration(), "--load-timeout", shown="30m"),
     ] = 1800.0
     lease_seconds: Annotated[  # longer than S3 is asked again
         float, key("Replace a worker that makes no progress for this time.", duration())] = 300.0
@@ -244,7 +246,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
     tz: Annotated[
         str | None, SERVER,
-        setting("With --hours: their time zone: Europe/Berlin.", ZONE, shown="the server's")] = None
+        setting("With --hours: time zone of the hours: Europe/Berlin.", ZONE, shown="the server's")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",

@@ -21,9 +21,9 @@ Written by `make docs` from the program; a test fails when it drifts.
 
 `twoshift run job.toml` reads a job, `twoshift stream stream.toml` a stream, `twoshift serve --config server.toml` a
 server. The files are TOML. Options on the
-command line override the file. An unknown key is an error that names the nearest known one. A list of one text may be
-written as a plain text. A duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths begin in
-the current folder, not in that of the file.
+command line override the file. An unknown key is an error that names the nearest known one. A list with one text may be
+written as a single text. A duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths start at
+the current folder, not at the folder of the file.
 """
 _TYPES = {
     bool: "true or false", int: "whole number", float: "number", str: "text", tuple[str, ...]: "list of texts",
@@ -43,7 +43,7 @@ def render_configuration() -> str:
         f"`POST /v1/jobs` takes the same keys as JSON, except {here}: a server's jobs run on its own replicas.\n",
     ]
     of_job = ", ".join(f"`{name}`" for name in declared(StreamJobSettings))
-    stream = ["## A stream\n", f"Beside these keys a stream has those of a job that are here: {of_job}.\n"]
+    stream = ["## A stream\n", f"A stream also has these keys of a job: {of_job}.\n"]
     stream.append(_table(StreamSettings))
     return "\n".join([_INTRO, "## A job\n", *job, _table(JobSettings), *stream, *_server("", ServeSettings)])
 

@@ -37,21 +37,25 @@ def load_command(
     into_key: Annotated[
         str | None,
         text(
-            "Kept column that identifies a row; a newer row replaces an older one.",
+            "Output column (from `run --keep`) that identifies a row; a newer row replaces an older row with the same "
+            "value.",
             metavar="COLUMN",
-            shown="the row's place in the job",
+            shown="the row's position in the job",
         ),
     ] = None,
     partition_by: Annotated[
         str | None,
-        text("With --into FOLDER.parquet: kept column by whose values the files are divided.", metavar="COLUMN"),
+        text(
+            "With --into FOLDER.parquet: write one folder per value of this output column: COLUMN=VALUE/.",
+            metavar="COLUMN",
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Load the results of a job into a database or a vector store.
 
-    Each part is loaded exactly once: run the same command again to load what is missing. Exit code 3: the job is not
-    done, and the parts that it has are loaded. Redis gets the whole output of a finished job at one moment.
+    Each part is loaded exactly once: run the same command again to load the missing parts. Exit code 3: the job is not
+    done; its finished parts were loaded. Redis gets the output only when the job is done, all parts at once.
     """
     if into.startswith(("redis://", "rediss://")):
         _load_answers(output, into, into_key, as_json)

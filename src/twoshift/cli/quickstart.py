@@ -25,7 +25,7 @@ def quickstart_command(
 ) -> None:
     """Write sample data, two small models and configuration files into a folder.
 
-    A file that you changed is not overwritten: the command then writes nothing.
+    If the folder contains a file that you changed, the command writes nothing.
     """
     target = Path(folder)
     texts = {name: read_sample(name) for name in FILES}

@@ -36,7 +36,7 @@ def list_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """List the registered models, or the versions of one."""
+    """List the registered models, or the versions of one model."""
     from twoshift.wiring.registered_models import registry_at
 
     store = registry_at(registry)
@@ -101,7 +101,7 @@ def history_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List what an alias pointed to, oldest first."""
+    """List the versions that an alias has pointed to, oldest first."""
     from twoshift.registry.names import alias_ref
     from twoshift.wiring.registered_models import registry_at
 

@@ -33,7 +33,7 @@ _SOURCE = (
 )
 _KEPT = "Its files are kept while another version has them, a push is under way, or a version's record is damaged."
 Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
-Note = Annotated[str, text("Text to keep with it.")]
+Note = Annotated[str, text("Note to store with this change.")]
 
 
 @command(app, "push", "twoshift models push doubler model.py:Doubler --note 'first try'")
@@ -43,7 +43,7 @@ def push_command(
     note: Note = "",
     more: Annotated[
         list[str] | None,
-        typer.Option("--with", help="File or folder beside the model that it needs; repeat the option for several."),
+        typer.Option("--with", help="Additional file or folder that the model needs; repeat the option for several."),
     ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not load the model before it is pushed.")] = False,
     trust_pickle: TrustPickle = False,
@@ -51,7 +51,7 @@ def push_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Push a model as a new version; it is loaded once before, in a process of its own, to check it."""
+    """Push a model to the registry as a new version. A separate process loads the model first, as a check."""
     from twoshift.registry.names import checked_model_name
     from twoshift.wiring.model_sources import artifact_of, checked
     from twoshift.wiring.registered_models import registry_at
@@ -85,7 +85,7 @@ def alias_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let an alias point to a version, or delete it."""
+    """Point an alias to a version, or delete the alias."""
     from twoshift.registry.names import alias_ref
     from twoshift.wiring.registered_models import registry_at
 
@@ -113,7 +113,7 @@ def _pointed_to(store: Registry, name: str, alias: str) -> int | None:
 
 @command(app, "rollback", "twoshift models rollback doubler@prod")
 def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None, as_json: JsonFlag = False) -> None:
-    """Let an alias point to the version before, one step back."""
+    """Point an alias back to its previous version."""
     from twoshift.registry.names import alias_ref
     from twoshift.wiring.registered_models import registry_at
 
@@ -134,7 +134,7 @@ def remove_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Remove a version without an alias, and the files that no other version has."""
+    """Remove a version that no alias points to, and its files that no other version uses."""
     from twoshift.registry.names import version_ref
     from twoshift.wiring.registered_models import registry_at
 
@@ -150,7 +150,7 @@ def remove_command(
 
 @command(app, "clean", "twoshift models clean")
 def clean_command(registry: RegistryAt = None, as_json: JsonFlag = False) -> int:
-    """Delete files that no version has, and what pushes that were killed have left."""
+    """Delete files that no version uses, including those that interrupted pushes left behind."""
     from twoshift.wiring.registered_models import registry_at
 
     store = registry_at(registry)

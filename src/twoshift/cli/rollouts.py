@@ -33,7 +33,7 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[
         str | None,
-        setting("Deployment to change.", values.text("NAME"), "--as", shown="the one that serves this model"),
+        setting("Deployment to change.", values.text("NAME"), "--as", shown="the deployment that serves this model"),
     ] = None
     canary: Annotated[
         float | None,
@@ -42,10 +42,15 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     now: Annotated[bool, setting("Promote the version once it is loaded and warm.", values.FLAG, "--now")] = False
     shadow: Annotated[
         bool,
-        setting("Only compare answers, until somebody promotes it or rolls it back.", values.FLAG, "--shadow"),
+        setting(
+            "Only compare answers to copies of live requests, until you promote the version or roll it back.",
+            values.FLAG,
+            "--shadow",
+        ),
     ] = False
     replace: Annotated[
-        bool, setting("Unload the stable version first, if memory does not hold both.", values.FLAG, "--replace")
+        bool,
+        setting("Unload the stable version first, if there is no memory for both versions.", values.FLAG, "--replace"),
     ] = False
     wait: Annotated[bool, setting("Wait until the rollout is promoted or rolled back.", values.FLAG, "--wait")] = False
 
@@ -68,10 +73,10 @@ def deploy_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Load a version beside the one that answers, try it, judge it, and promote it or roll it back.
+    """Load a new version beside the current one, compare the two, and promote the new version or roll it back.
 
-    Without options, answers to copies of live requests are compared first. Then the version gets 1, 5, 25 and 100 % of
-    the live requests, each step after enough evidence.
+    Without options, the new version first answers copies of live requests, and only its answers are compared. Then it
+    gets 1, 5, 25 and 100 % of the live requests, each step after enough evidence.
     """
     asked = DeployOptions(**given_of(DeployOptions, given))
     body = {"model": model, "mode": asked.mode, "deployment": asked.name, "share": asked.canary}
@@ -97,31 +102,31 @@ def list_command(
 
 @command(app, "show", f"twoshift rollouts show sentiment {_ON}", SERVER_FIELDS)
 def show_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
-    """Show a rollout: its stage, its evidence and every decision."""
+    """Show a rollout: stage, evidence and every decision."""
     found = server_at(on).get(_path(rollout))
     show(as_json, found, *_lines(found))
 
 
 @command(app, "promote", f"twoshift rollouts promote sentiment {_ON}", SERVER_FIELDS)
 def promote_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
-    """Promote a candidate now, whatever the evidence."""
+    """Promote a candidate now, regardless of the evidence."""
     _ask(rollout, "promote", on, as_json)
 
 
 @command(app, "rollback", f"twoshift rollouts rollback sentiment {_ON}", SERVER_FIELDS)
 def rollback_command(
     rollout: Rollout,
-    why: Annotated[str | None, text("Reason, for the log of the rollout.")] = None,
+    why: Annotated[str | None, text("Reason to record in the log of the rollout.")] = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give all requests back to the stable version."""
+    """End a rollout, and send all requests to the stable version again."""
     _ask(rollout, "rollback", on, as_json, why)
 
 
 @command(app, "pause", f"twoshift rollouts pause sentiment {_ON}", SERVER_FIELDS)
 def pause_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
-    """Stop at the present share; a candidate that is worse is still rolled back."""
+    """Pause a rollout at its current share of requests; a worse candidate is still rolled back."""
     _ask(rollout, "pause", on, as_json)
 
 

@@ -54,7 +54,7 @@ def run_command(
         bool, typer.Option("--detach", help="With --on: return immediately, while the job runs on the server.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new job: fail if the output folder already contains one.")
+        bool, typer.Option("--fresh", help="Start a new job: fail if the output folder already contains a job.")
     ] = False,
     log_format: LogFormatOption = "text",
     as_json: JsonFlag = False,

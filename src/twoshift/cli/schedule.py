@@ -35,7 +35,8 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     after: Annotated[
         str | None,
         setting(
-            "Run whenever this file appears or is replaced: a path or a place in a bucket.", values.text("LOCATION")
+            "Run the job whenever this file appears or is replaced: a path or an object in a bucket.",
+            values.text("LOCATION"),
         ),
     ] = None
     every: Annotated[
@@ -45,7 +46,7 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     missed: Annotated[
         str | None,
         setting(
-            "What to do about runs that were missed while the server was down.",
+            "Whether to skip runs that were missed while the server was down, or to run the job once.",
             values.choice(("skip", "once")),
             shown="skip",
         ),
@@ -53,7 +54,9 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Annotated[
         str | None,
         setting(
-            "What to do if the previous run is still running.", values.choice(("skip", "queue", "cancel")), shown="skip"
+            "If the previous run is still running: skip the new run, queue it, or cancel the previous run.",
+            values.choice(("skip", "queue", "cancel")),
+            shown="skip",
         ),
     ] = None
     notify: Annotated[
@@ -62,7 +65,8 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[
         int | None,
         setting(
-            "Replicas that the server has while a run's job runs; those beyond live load go when it ends.",
+            "Number of replicas on the server while the job runs; replicas that live load does not need are removed "
+            "afterwards.",
             values.whole(most=1024),
         ),
     ] = None

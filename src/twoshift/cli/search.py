@@ -36,7 +36,8 @@ def search_command(
     *,
     k: Annotated[int, typer.Option("-k", help="Maximum number of rows to show.", min=1, max=1000)] = 5,
     model: Annotated[
-        str | None, text("The model, if it is not where the job found it.", metavar="MODEL", shown="the job's model")
+        str | None,
+        text("Location of the model, if it has moved since the job ran.", metavar="MODEL", shown="the job's model"),
     ] = None,
     prompt_name: Annotated[
         str | None,
@@ -48,14 +49,18 @@ def search_command(
     ] = None,
     on: Annotated[
         str | None,
-        text("Ask this server (`serve --index`) instead: http://host:8000. INDEX is then the model.", metavar="URL"),
+        text(
+            "Search on this server (started with `serve --index`): http://host:8000. INDEX is then the name of the "
+            "model.",
+            metavar="URL",
+        ),
     ] = None,
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
     """Find the rows of a job's output whose vectors are nearest to texts.
 
-    The texts are embedded by the model that the index was built with; another one is refused.
+    The texts are embedded by the model that built the index; any other model is refused.
     """
     said = given_of(Loading, given)
     if on is not None:

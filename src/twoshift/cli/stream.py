@@ -54,10 +54,10 @@ def stream_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Run a model over rows that keep coming; run the same command again to go on after a stop or a crash.
+    """Run a model over rows that keep arriving; run the same command again to continue after a stop or a crash.
 
-    Rows are collected into windows. Each window becomes a part, which carries the offset after it: every row is in the
-    output exactly once.
+    Rows are collected into windows. Each window is committed as one output file together with its end offset, so every
+    row is in the output exactly once.
     """
     log_as(log_format)
     said = given_of(StreamJobSettings, given) | given_of(StreamSettings, given)

@@ -49,7 +49,7 @@ def show_command(stream: StreamId, on: On = None, as_json: JsonFlag = False) -> 
 
 @command(app, "pause", f"twoshift streams pause stream-0123456789ab {_ON}", SERVER_FIELDS)
 def pause_command(stream: StreamId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Pause a stream: windows in work are committed, and no rows are read until `streams resume`."""
+    """Pause a stream: windows in progress are committed, and no further rows are read until `streams resume`."""
     _change(stream, "pause", on, as_json)
 
 

@@ -13,7 +13,7 @@ HasConsole = Annotated[bool, key("Show the console in a browser, at `/`.", FLAG)
 ConsoleHosts = Annotated[
     tuple[str, ...],
     key(
-        "Host names under which the console of a server without API keys may be opened, beside its addresses.",
+        "Additional host names under which the console may be opened on a server without API keys.",
         names(),
     ),
 ]

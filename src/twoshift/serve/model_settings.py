@@ -53,7 +53,7 @@ _MODEL = (
     "NAME:3 or NAME@prod."
 )
 _PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
-_ADAPTERS = "LoRA adapter of a language model, by the name that clients use for it; repeat the option for several."
+_ADAPTERS = "LoRA adapter of a language model: NAME=FOLDER, where clients use NAME as the model; repeatable."
 _ADAPTERS_MORE = 'In a file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
 _SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
 
@@ -82,22 +82,22 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     min_replicas: Annotated[
         int | None,
         setting(
-            "With --max-replicas: minimum number of replicas; 0: none while nobody needs one.",
+            "With --max-replicas: minimum number of replicas; 0 scales to zero when idle.",
             whole(0, 1024),
             shown="1",
             more="See [scale to zero](autoscaling.md#scale-to-zero).",
         ),
     ] = None
     max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
-    scale: Annotated[ScaleSettings, table_key("Settings of the autoscaler.")] = ScaleSettings()
-    rollout: Annotated[RolloutTable, table_key("How a new version is tried and judged.")] = RolloutTable()
+    scale: Annotated[ScaleSettings, table_key("Settings of the autoscaler for this model.")] = ScaleSettings()
+    rollout: Annotated[RolloutTable, table_key("Settings of rollouts: how a new version is tested.")] = RolloutTable()
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
     too_long: TooLong = "cut"
     empty: Annotated[
-        str, setting("What becomes of a request with a blank text: answer it, or error.", choice(("answer", "error")))
+        str, setting("How to handle a blank text: answer it, or return an error.", choice(("answer", "error")))
     ] = "answer"
     tensor_parallel: TensorParallel = 1
     batch_invariant: BatchInvariant = False
@@ -118,7 +118,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Index that /v1/search looks into: the output folder of a job with --index, or the index itself.",
             text("FOLDER"),
-            more="A new generation is used as soon as it is there. See [search](search.md).",
+            more="The server switches to a new generation of the index when it is complete. See [search](search.md).",
         ),
     ] = None
     precomputed: PrecomputedPlace = None
@@ -142,7 +142,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
     min_share: Annotated[
-        float, table_key("Share of the device for jobs that would otherwise miss their window.", share(most=0.5))
+        float, table_key("Device share reserved for jobs that would otherwise miss their deadline.", share(most=0.5))
     ] = 0.0
     max_batch: Annotated[int | None, setting("Maximum number of rows per forward call.", whole(), shown=_DERIVED)] = (
         None

@@ -31,10 +31,11 @@ _SETTINGS = {
 PrecomputedPlace = Annotated[
     str | None,
     setting(
-        "Answer by key from a job's output folder, or from the place that jobs write with --answer-table, which may be "
-        "Redis: redis://host:6379/0#NAME.",
+        "Serve precomputed answers by key, from a job's output folder or from the location of --answer-table: a "
+        "folder or redis://host:6379/0#NAME.",
         text("PLACE"),
-        more="A new run is used as soon as it is there. See [precomputed answers](hybrid.md).",
+        more="The server switches to the output of a new run when it is complete. See [precomputed "
+        "answers](hybrid.md).",
     ),
 ]
 KeyColumn = Annotated[
@@ -46,15 +47,15 @@ MaxAge = Annotated[
 OnMiss = Annotated[
     str,
     setting(
-        "With --precomputed: compute an answer live that is missing, too old or of another version, or refuse it "
-        "with an error.",
+        "With --precomputed: if an answer is missing, too old or from another model version, compute it live or "
+        "return an error.",
         choice(("live", "error")),
     ),
 ]
 WriteBackFlag = Annotated[
     bool,
     setting(
-        "With --precomputed: keep answers that are computed live; they answer the same key and input the next time.",
+        "With --precomputed: store answers that were computed live, and reuse them for the same key and input.",
         FLAG,
         "--write-back",
     ),
@@ -62,7 +63,9 @@ WriteBackFlag = Annotated[
 WriteBackSize = Annotated[
     float,
     setting(
-        "With --write-back: disk space for the answers of one version; the oldest are dropped.", size(), shown="256MB"
+        "With --write-back: maximum disk space for the stored answers of one model version; the oldest are deleted.",
+        size(),
+        shown="256MB",
     ),
 ]
 

@@ -19,9 +19,9 @@ def _are_shares(given: Any) -> bool:
 
 
 _LADDER = Value("SHARES", plain="rising shares above 0 and up to 1", fits=_are_shares)
-_COMPARE = "Your function for the difference of two answers: file.py:function, called with row, stable and candidate."
-_DIFFERENCE = "Largest difference of a candidate's answer, from 0 to 1, that still agrees with the stable version's."
-_DISAGREEMENT = "With `max_difference`: share of the answers that may disagree; more, and the candidate is rolled back."
+_COMPARE = "Custom function for the difference of two answers: file.py:function, called with row, stable and candidate."
+_DIFFERENCE = "Largest difference (0 to 1) at which a candidate's answer still agrees with the stable version's answer."
+_DISAGREEMENT = "With `max_difference`: maximum share of answers that disagree; a candidate above it is rolled back."
 
 
 class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -33,15 +33,22 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     alpha: Annotated[
         float, key("Chance that a candidate as good as the stable version is rolled back.", share(zero=False, most=0.5))
     ] = 0.01
-    shadow: Annotated[bool, key("First compare answers to copies of live requests, in idle time.", FLAG)] = True
-    min_step: Annotated[str, key("Least time at each share, besides the evidence.", span(zero=True))] = "10s"
+    shadow: Annotated[
+        bool,
+        key("Compare answers to copies of live requests in idle time before the candidate gets live requests.", FLAG),
+    ] = True
+    min_step: Annotated[
+        str, key("Minimum time at each share of requests, however strong the evidence.", span(zero=True))
+    ] = "10s"
     max_difference: Annotated[float | None, key(_DIFFERENCE, share(), shown="differences are only shown")] = None
     max_disagreement: Annotated[float, key(_DISAGREEMENT, share(zero=False, one=False))] = 0.01
     compare: Annotated[str | None, key(_COMPARE, text("FILE:FUNCTION"), shown="by the kind of model")] = None
-    follow: Annotated[bool, key("Start a rollout when the alias that the model names moves.", FLAG)] = True
-    follow_every: Annotated[str, key("Time between two looks at the alias.", span(least="1s", most="1d"))] = "5s"
+    follow: Annotated[
+        bool, key("Start a rollout when the registry alias of the model points to another version.", FLAG)
+    ] = True
+    follow_every: Annotated[str, key("Interval between checks of the alias.", span(least="1s", most="1d"))] = "5s"
     drain: Annotated[
-        str, key("Time that requests and streams of a version that goes get to finish.", span(zero=True))
+        str, key("Time that requests and streams of an unloaded version get to finish.", span(zero=True))
     ] = "10m"
 
     def __post_init__(self) -> None:

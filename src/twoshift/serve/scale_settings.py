@@ -15,7 +15,7 @@ __all__ = ["ScaleSettings"]
 
 _TARGET = "Target share of a replica's capacity to use; the rest absorbs growth while another replica starts."
 _KV = "Add replicas if live sequences use more than this share of the KV cache."
-_BATCH = "Maximum number of extra replicas for jobs that would otherwise miss their window."
+_BATCH = "Maximum number of extra replicas for jobs that would otherwise miss their deadline."
 
 
 class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,7 +36,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         float, key("Up to this live load, hold back batch rows instead of adding a replica.", share())
     ] = 0.9
     batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
-    start: Annotated[str, key("Time until a new replica is ready to process rows of a job.", span(zero=True))] = "30s"
+    start: Annotated[str, key("Expected time until a new replica can process rows of a job.", span(zero=True))] = "30s"
 
     def __post_init__(self) -> None:
         check(self)

@@ -121,7 +121,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_body_mib: Annotated[float, key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
     max_connections: Annotated[int, key("Maximum number of open connections.", whole())] = 4096
     max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
-    proxies: Annotated[tuple[str, ...], key("IP addresses of reverse proxies, which many clients share.", names())] = ()
+    proxies: Annotated[
+        tuple[str, ...], key("IP addresses of reverse proxies, exempt from the limit per address.", names())
+    ] = ()
 
     def __post_init__(self) -> None:
         check(self)

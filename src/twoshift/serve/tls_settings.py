@@ -15,7 +15,7 @@ TlsCert = Annotated[
     setting(
         "PEM file with the server's certificate and its chain: HTTP and gRPC then use TLS.",
         text("FILE"),
-        more="Read again when it changes. See [TLS](serving.md#tls).",
+        more="The file is read again when it changes. See [TLS](serving.md#tls).",
     ),
 ]
 TlsKey = Annotated[

@@ -56,23 +56,23 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         setting("Unique column of whole numbers that grows with each row, if the source is PostgreSQL.", COLUMN)] = None
     fresh: Annotated[
         float,
-        setting("Freshness objective: how long after its arrival a row's result is committed.", duration(),
+        setting("Freshness objective: maximum time from a row's arrival until its result is committed.", duration(),
                 shown="30s")] = 30.0
     to: Annotated[
         str | None,
-        setting("Send the results to a subject or topic as well, a message per row: nats://host:4222/SUBJECT, "
+        setting("Also send the results to a subject or topic, one message per row: nats://host:4222/SUBJECT, "
                 "kafka://host:9092/TOPIC.",
                 text("URL"))] = None
-    once: Annotated[bool, setting("Stop when everything that waits is committed.", FLAG)] = False
+    once: Annotated[bool, setting("Stop when all rows that are in the source now are committed.", FLAG)] = False
     settle: Annotated[
         float,
-        setting("Read a local file once it has not changed for this time; a row of PostgreSQL this time after it is "
-                "seen.", duration(zero=True), shown="2s")] = 2.0
+        setting("Read a local file when it has not changed for this time, and a PostgreSQL row this time after it is "
+                "first seen.", duration(zero=True), shown="2s")] = 2.0
     buffer: Annotated[
-        float, setting("Memory for rows that are not committed, about.", size(), shown="96MB")] = 96e6
+        float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
         int,
-        setting("Merge parts when there are this many of about the same size; 0 keeps every window's part.",
+        setting("Merge N output files of similar size into one file; 0 never merges files.",
                 whole(0, 10_000))] = 60
     metrics_port: Annotated[
         int | None, setting("Serve Prometheus metrics on this port.", whole(1, 65535))] = None

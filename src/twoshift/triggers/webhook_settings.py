@@ -31,7 +31,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     events: Annotated[tuple[str, ...], key("Events that trigger the webhook.", names())] = EVENTS
     tenant: Annotated[str | None, key("Tenant whose jobs trigger the webhook.", shown="all tenants")] = None
     only_named: Annotated[bool, key("Call the webhook only for jobs that name it in `notify`.", FLAG)] = False
-    below: Annotated[bool, key("Let jobs use any URL that begins with this URL.", FLAG)] = False
+    below: Annotated[bool, key("Allow jobs to name any URL that begins with this URL in `notify`.", FLAG)] = False
 
     def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""

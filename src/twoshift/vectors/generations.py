@@ -38,7 +38,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     dims: int
     rows: int  # vectors
     left_out: dict[str, int]  # rows of the job that have none here, by why
-    key: str | None  # the column; None: a row's number in the output
+    key: str | None  # the column; None: the row number in the output
     model: str
     checksum: str  # of its weights: queries are embedded by the same
     precision: str

@@ -33,7 +33,7 @@ def check_key_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def piece_schema(dims: int, key_type: pa.DataType | None) -> pa.Schema:
-    """Without a key, a row's number in the output is its key."""
+    """Without a key, the row number in the output is its key."""
     fields = [] if key_type is None else [pa.field(KEY, key_type)]
     return pa.schema([*fields, pa.field(VECTOR, pa.list_(pa.float32(), dims))])
 

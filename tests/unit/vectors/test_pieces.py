@@ -30,7 +30,7 @@ def test_rows_without_a_usable_vector_are_left_out_and_counted(tmp_path: Path) -
     piece = written(tmp_path / "a", [[3, 4], None, [0, 0], [np.nan, 1], [np.inf, 1], [1, 0]])
     found = PieceSet.read([piece], 2, "cos")
     assert found.left_out == {"without a result": 1, "of length 0": 1, "not finite": 2}
-    assert found.keys.to_pylist() == [0, 5]  # a row's number in the output
+    assert found.keys.to_pylist() == [0, 5]  # the row number in the output
     assert np.concatenate([*found.chunks()]) == pytest.approx(np.array([[0.6, 0.8], [1, 0]]))
     assert (found.count, found.rows) == (2, 6)
 

@@ -33,15 +33,16 @@ __all__ = [
 
 _C = TypeVar("_C", bound=Curve, covariant=True)
 
-CallOverheadMs = Annotated[float | None, setting("Fixed cost of a call.", millis(zero=True))]
-CallItemMs = Annotated[float | None, setting("Cost that each item adds to a call.", millis())]
+CallOverheadMs = Annotated[float | None, setting("Fixed time of a forward call.", millis(zero=True))]
+CallItemMs = Annotated[float | None, setting("Time that each item adds to a forward call.", millis())]
 StoredProfile = Annotated[
     str | None, setting("Stored profile to use, from `twoshift profile` or `plan fit --save`.", text("NAME"))
 ]
 TokensPerRow = Annotated[
     float | None,
     setting(
-        "With --profile: tokens per row, if they differ from the measured rows; the longest row scales with them.",
+        "With --profile: tokens per row, if different from the measured rows; the longest row is scaled by the same "
+        "factor.",
         count(least=1),
     ),
 ]

@@ -42,7 +42,7 @@ def goal_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Find the devices that score rows by a time beside live requests: one fleet for both against two fleets."""
+    """Find how many devices score rows by a deadline and serve live requests, on one fleet and on two."""
     settings = GoalSettings(**given_of(GoalSettings, given))
     window_s = _window_s(settings.by, settings.window)
     source, is_measured = _curve(settings)

@@ -37,22 +37,31 @@ _LARGEST_CALL = 4096  # rows of a job's calls
 def hybrid_command(
     trace: Annotated[
         str,
-        typer.Argument(help="CSV or Parquet file of requests: a column `key`, and `count` for one row a key."),
+        typer.Argument(
+            help="CSV or Parquet file of requests: a column `key` with one row per request, or columns `key` and "
+            "`count` with one row per key."
+        ),
     ],
     span: Annotated[float, duration("Time that the trace covers.")],
     price: Annotated[float, usd("Price of one device in dollars per hour.")],
-    every: Annotated[float, duration("Time between two runs of the job that precomputes.", shown="24h")] = 86_400.0,
-    keys: Annotated[int | None, whole("Number of keys that could be precomputed.", shown="those in the trace")] = None,
+    every: Annotated[
+        float, duration("Time between two runs of the job that precomputes answers.", shown="24h")
+    ] = 86_400.0,
+    keys: Annotated[
+        int | None, whole("Number of keys that could be precomputed.", shown="the keys in the trace")
+    ] = None,
     column: Annotated[str, text("Column of the trace with the key.", metavar="COLUMN")] = "key",
     live_rows: Annotated[int, whole("Rows per forward call of live requests.")] = 1,
-    live_busy: Annotated[float, share("Share of the time that devices for live requests are busy.", zero=False)] = 0.3,
+    live_busy: Annotated[
+        float, share("Share of the time in which the devices for live requests are busy.", zero=False)
+    ] = 0.3,
     profile: ProfileName = None,
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the share of keys to precompute for the least dollars, from a trace of how often each key is asked for."""
+    """Find the cheapest share of keys to precompute, from a trace of the requests for each key."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     usd_per_s = price / 3600.0
     rows = knee(source.cost, doublings(_LARGEST_CALL), source.row) or _LARGEST_CALL

@@ -19,10 +19,12 @@ __all__ = ["ui_command"]
 
 @command(app, "ui", "twoshift plan ui")
 def ui_command(
-    port: Annotated[int, whole("Port on 127.0.0.1.", least=0, most=65535, shown="a free one")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
+    port: Annotated[int, whole("Port on 127.0.0.1.", least=0, most=65535, shown="a free port")] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+    ] = False,
 ) -> None:
-    """Open the planner as a page: sliders for batch, price, model and device; dollars, knee, memory and roofline."""
+    """Open the planner in a browser: cost, knee, memory and roofline for a batch size, price, model and device."""
     from twoshift.ui.plan_server import PlanServer
 
     try:

@@ -73,10 +73,12 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """By when rows must be scored, beside which live requests, and on what."""
 
     by: Annotated[
-        str | None, setting("When they must be done: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00.")
+        str | None, setting("Deadline for the rows: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00.")
     ] = None
-    window: Annotated[float | None, setting("Time until they must be done, instead of --by.", duration())] = None
-    live_rate: Annotated[float, setting("Live requests per second beside them, one row each.", count(zero=True))] = 0.0
+    window: Annotated[float | None, setting("Time until the deadline, instead of --by.", duration())] = None
+    live_rate: Annotated[
+        float, setting("Live requests per second on the same devices, one row each.", count(zero=True))
+    ] = 0.0
     p99_ms: Annotated[float, setting("Objective for the p99 latency of live requests.", millis())] = 100.0
     model: Annotated[
         str | None, setting("Encoder to estimate from the data sheet of --device: minilm, bge-base and others.")
@@ -119,7 +121,10 @@ class ReplicasSettings(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: Annotated[
         float | None,
         setting(
-            "Output tokens per second of one replica at that TPOT.", count(), "--tokens-per-s", "--tokens-per-second"
+            "Output tokens per second of one replica at the TPOT objective.",
+            count(),
+            "--tokens-per-s",
+            "--tokens-per-second",
         ),
     ] = None
     profile: StoredProfile = None

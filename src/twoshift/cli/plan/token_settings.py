@@ -29,7 +29,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     sequences: Annotated[
         int | None,
         setting(
-            "Number of sequences at once.",
+            "Number of concurrent sequences.",
             whole(most=4096),
             shown="16 with --profile, as many as fit with --device",
         ),
@@ -37,14 +37,17 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: Annotated[float, setting("With --profile or --device: tokens of a prompt.", count(least=1))] = 256
     answer_tokens: Annotated[float, setting("With --profile or --device: tokens of an answer.", count(least=1))] = 128
     cached_tokens: Annotated[
-        float, setting("Tokens of a prompt, beside those, that are in the prefix cache.", count(zero=True))
+        float,
+        setting(
+            "Tokens of each prompt that are in the prefix cache, in addition to --prompt-tokens.", count(zero=True)
+        ),
     ] = 0
     step_tokens: Annotated[
         int | None,
-        setting("Tokens that one step reads or generates at most.", whole(), shown="8192, or 512 on a CPU"),
+        setting("Maximum number of tokens that one engine step processes.", whole(), shown="8192, or 512 on a CPU"),
     ] = None
     device: KnownDevice = None
-    devices: Annotated[int, setting("With --device: number of them that share the model.", whole(most=64))] = 1
+    devices: Annotated[int, setting("With --device: number of devices that share the model.", whole(most=64))] = 1
     model: Annotated[str | None, setting("With --device: read the sizes from smollm or a model folder.")] = None
     layers: Annotated[int | None, setting("With --device and --params: number of layers.", whole())] = None
     kv_heads: Annotated[int | None, setting("With --device and --params: number of key-value heads.", whole())] = None
@@ -69,22 +72,26 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         int | None, setting("Larger batch size to compare with --batch-from, in rows per call.", whole())
     ] = None
     quantisation: Annotated[
-        str | None, setting("Quantised model: precision after quantisation.", choice(tuple(QUANTISATION_SPEEDUP)))
+        str | None, setting("Compare with a quantised model: its precision.", choice(tuple(QUANTISATION_SPEEDUP)))
     ] = None
-    quantisation_speedup: Annotated[float | None, setting("Quantised model: measured speed-up.", count())] = None
+    quantisation_speedup: Annotated[
+        float | None, setting("Compare with a quantised model: its measured speed-up.", count())
+    ] = None
     params: Annotated[
-        float | None, setting("Number of parameters, with --device; or of the model now, with --to-params.", count())
+        float | None, setting("Number of parameters of the model; used with --device or --to-params.", count())
     ] = None
     to_params: Annotated[
         float | None,
         setting(
-            "Smaller model: parameters afterwards (active ones, for a mixture of experts).",
+            "Compare with a smaller model: its number of parameters (for a mixture of experts, the active ones).",
             count(),
             "--to-params",
             "--active-params",
         ),
     ] = None
-    padding: Annotated[float | None, setting("Share of each batch that is padding today.", _BELOW_ONE)] = None
+    padding: Annotated[
+        float | None, setting("Compare with batches without padding: current share of padding tokens.", _BELOW_ONE)
+    ] = None
     spot_discount: Annotated[float | None, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = None
 
     @property

@@ -37,8 +37,8 @@ def day_command(*, as_json: JsonFlag = False, **given: Any) -> int:
     """Simulate an autoscaled fleet over a day of traffic, with batch rows in its idle time.
 
     The result is compared with two separate fleets for the same work: an online fleet with the same autoscaler, and
-    batch workers that are paid only while they work. With --replay no traffic is simulated: the policy decides again
-    on what a server's autoscaler observed, and the exit code is 1 if a decision differs.
+    batch workers that are paid only while they work. With --replay, no traffic is simulated: the policy repeats the
+    decisions in the log of a server's autoscaler, and the exit code is 1 if a decision differs.
     """
     said = given_of(DaySettings, given)
     _check_replay(said)

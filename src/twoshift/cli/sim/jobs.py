@@ -32,7 +32,7 @@ __all__ = ["job_command"]
 )
 @with_settings(SimJobSettings)
 def job_command(*, as_json: JsonFlag = False, **given: Any) -> None:
-    """Simulate a job on preemptible workers, with and without speculation: duration, lost work and cost."""
+    """Simulate a job on preemptible workers, with and without speculative execution: duration, lost work and cost."""
     from twoshift.sim.job_study import simulate_job
 
     settings = SimJobSettings(**given_of(SimJobSettings, given))

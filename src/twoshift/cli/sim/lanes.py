@@ -36,8 +36,9 @@ __all__ = ["lanes_command"]
 def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Simulate live and batch requests on one device: live latency, and the capacity left for batch rows.
 
-    A --trace keeps its pattern and is scaled to --load; the cost of a row depends on its tokens. Only the policy
-    `twoshift` has a call budget. With --server the device is as that server has learned it.
+    The arrivals of a --trace keep their pattern and are scaled to --load; the time of a row depends on its tokens.
+    Only the policy `twoshift` has a call budget. With --server, the simulation uses the costs that this server has
+    measured.
     """
     settings = LanesSettings(**given_of(LanesSettings, given))
     record, report, policy = settings.record, settings.report, settings.policy
@@ -192,7 +193,8 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
         lines.append(f"Adding batch rows to live calls leaves {gain:.1f} times the background rows of strict priority.")
     if len(results) > 1:
         lines.append(
-            "strict: live rows first, live and batch rows in separate calls. window: waits up to 5 ms to fill a batch. "
+            "strict: live rows first, live and batch rows in separate calls. window: waits up to 5 ms to fill a "
+            "batch. "
             "greedy: adds batch rows to live calls without a limit. window and greedy refuse no request, however late."
         )
     return "\n".join(lines)

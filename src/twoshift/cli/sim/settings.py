@@ -16,11 +16,13 @@ POLICIES = ("twoshift", "strict", "window", "greedy")
 _ROWS = whole(most=1_000_000)
 _FILE = text("FILE")
 _MAX_BATCH, _SLO = "Maximum number of rows per call.", "Latency objective of a live request."
-_RECORDED = "With --replay: override the recorded value."
+_RECORDED = "With --replay: override the recorded"
 
-OverheadMs = Annotated[float | None, setting("Fixed cost of a call.", millis(True), shown="4, without --profile")]
+OverheadMs = Annotated[
+    float | None, setting("Fixed time of a forward call.", millis(True), shown="4, without --profile")
+]
 ItemMs = Annotated[
-    float | None, setting("Cost that each item adds to a call.", millis(), shown="0.25, without --profile")
+    float | None, setting("Time that each item adds to a forward call.", millis(), shown="0.25, without --profile")
 ]
 CallBudgetMs = Annotated[
     float | None,
@@ -68,11 +70,11 @@ class DaySettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 1
     replay: Annotated[
         str | None,
-        setting("Decide again from a server's log of scaling decisions, and show which decisions differ.", _FILE),
+        setting("Repeat the decisions in a server's log of scaling decisions, and show which of them differ.", _FILE),
     ] = None
-    min_replicas: Annotated[int | None, setting(_RECORDED, _ROWS)] = None
-    max_replicas: Annotated[int | None, setting(_RECORDED, _ROWS)] = None
-    cooldown: Annotated[float | None, setting(_RECORDED, duration(zero=True))] = None
+    min_replicas: Annotated[int | None, setting(f"{_RECORDED} minimum number of replicas.", _ROWS)] = None
+    max_replicas: Annotated[int | None, setting(f"{_RECORDED} maximum number of replicas.", _ROWS)] = None
+    cooldown: Annotated[float | None, setting(f"{_RECORDED} cooldown.", duration(zero=True))] = None
     report: ReportFile = None
 
     @property
@@ -118,7 +120,7 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     runs: Annotated[
         int | None,
         setting(
-            "Number of simulation runs, each with and without speculation.",
+            "Number of simulation runs, each with and without speculative execution.",
             whole(most=10_000),
             shown="as many as fit into a few seconds",
         ),
@@ -221,16 +223,19 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     alpha: Annotated[
         float, setting("Chance that a candidate as good as the stable version is rolled back.", share())
     ] = 0.01
-    no_shadow: Annotated[bool, setting("Begin with the first live share.", FLAG, "--no-shadow")] = False
+    no_shadow: Annotated[
+        bool, setting("Skip the shadow stage, and begin with the first share of live requests.", FLAG, "--no-shadow")
+    ] = False
     runs: Annotated[int, setting("Rollouts simulated per scenario.", whole(most=100_000))] = 20
     seed: Seed = 1
     record: Annotated[
         str | None,
         setting("Write every event and decision of the first rollout to this file, for --replay.", _FILE),
     ] = None
-    replay: Annotated[str | None, setting("Decide again what --record or a server recorded, and compare.", _FILE)] = (
-        None
-    )
+    replay: Annotated[
+        str | None,
+        setting("Repeat the decisions in a log of --record or of a server, and show which of them differ.", _FILE),
+    ] = None
     report: Annotated[
         str | None,
         setting("Write a report with the evidence curves to this HTML file.", _FILE, "--report", "--html"),

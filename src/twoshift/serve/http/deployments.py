@@ -176,7 +176,7 @@ def add_deployments(app: App, models: Deployments, desk: RolloutDesk | NoJobs) -
             "POST", f"{rollout}/{what}", face.asking(what),
             Operation(told, RolloutView, ErrorReply, AskRequest, statuses=_STATUSES, may_be_empty=True),
         ) for what, told in (
-            ("promote", "Promote the candidate now, whatever the evidence."),
+            ("promote", "Promote the candidate now, regardless of the evidence."),
             ("rollback", "Roll the candidate back now."),
             ("pause", "Pause a rollout: no step and no promotion until it is resumed."),
             ("resume", "Resume a paused rollout."),

@@ -48,7 +48,7 @@ def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
                 StreamView)),
         ("GET", "/v1/streams/{stream}/log", face.log, of_one("Read the log of a stream.", JobLogView)),
         ("POST", "/v1/streams/{stream}/pause", face.one(desk.pause),
-         of_one("Pause a stream: windows in work are committed, and no rows are read until it is resumed.",
+         of_one("Pause a stream: windows in progress are committed, and no further rows are read until it is resumed.",
                 StreamView)),
         ("POST", "/v1/streams/{stream}/resume", face.one(desk.resume, begins=True),
          of_one("Resume a stream that was paused or has failed.", StreamView)),
