@@ -88,12 +88,15 @@ def remember_versions(
         try:
             word = find(name, word).ref
         except NotFound:
-            note(f"{name}: {word}, which a rollout left stable, is not in the registry any more; loading {configured}")
+            note(
+                f"{name}: {word}, the stable version of the last rollout, is no longer in the registry; loading "
+                f"{configured}"
+            )
             continue
         except (InvalidInput, TryLater):
             pass  # no registered model; or the cache has it
         deployment.word = word
-        note(f"{name}: loading {word}, which the last rollout left stable; the settings name {configured}")
+        note(f"{name}: loading {word}, the stable version of the last rollout, instead of {configured} in the settings")
 
 
 class FileChanges:

@@ -81,13 +81,14 @@ def _files(model: str, registry: str | None, checksum: str | None, trust_pickle:
     ref = parse_ref(model)
     if ref is not None and ref.version is None and _is_ray_actor():
         accepted = (
-            "a version, so that every actor has the same: fn_constructor_kwargs=twoshift.Scorer.pinned(model, ...)"
+            "a version, so that every actor loads the same model: "
+            "fn_constructor_kwargs=twoshift.Scorer.pinned(model, ...)"
         )
         raise InvalidInput("model", model, accepted)
     version = found_version(model, registry)
     if checksum is not None and version is not None and version.checksum != checksum:
         where = registry_location(registry)
-        raise Broken(f"{version.ref} in {where} is {version.checksum}, and the driver has seen {checksum}")
+        raise Broken(f"{version.ref} in {where} is {version.checksum}, but the driver has {checksum}")
     return local_model(model, registry, trust_pickle=trust_pickle).word
 
 

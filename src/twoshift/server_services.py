@@ -153,7 +153,13 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
         outlooks = {} if isinstance(services.jobs, NoJobs) or not is_known else services.jobs.outlooks()
         models = sorted({model for model, _ in outlooks})
         jobs = [(model, str(each), outlooks[model, str(each)]) for model in models for each in Verdict]
-        yield "gauge", "running_jobs", "Running jobs, by their outlook for the window.", ("model", "outlook"), jobs
+        yield (
+            "gauge",
+            "running_jobs",
+            "Running jobs, by whether they are expected to end within their window.",
+            ("model", "outlook"),
+            jobs,
+        )
         overdue = [] if isinstance(services.jobs, NoJobs) or not is_known else [(services.jobs.overdue,)]
         yield "gauge", "overdue_jobs", "Jobs that wait or are paused, and whose windows have ended.", (), overdue
         settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled

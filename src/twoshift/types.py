@@ -63,7 +63,7 @@ class JobState(enum.StrEnum):
 
 
 class BatchStatus(enum.StrEnum):
-    """A batch as clients see it."""
+    """Status of a batch, as OpenAI's API names it."""
 
     VALIDATING = "validating"
     FAILED = "failed"

@@ -219,10 +219,10 @@ def test_rows_or_a_manifest_that_are_gone_are_told(
     assert (server.followed.now(), "evicted" in caplog.text) == (None, True)
     redis.client().set(current, b"{}")
     server.followed.look()
-    assert "no manifest" in caplog.text
+    assert "not a manifest" in caplog.text
     redis.client().delete(current)
     server.followed.look()
-    assert "are gone" in server.followed.why_none
+    assert "no longer served" in server.followed.why_none
     assert server.ask("a") == ([0.5], "live")
 
 

@@ -142,7 +142,7 @@ def test_a_node_that_ray_drains_hands_its_shard_back_before_it_is_gone(folder: P
     end(job)
     check(folder)
     [run] = report(folder)["runs"]
-    assert [notice.startswith("Ray drains the node") for notice in run["notices"]] == [True]
+    assert [notice.startswith("Ray is draining the node") for notice in run["notices"]] == [True]
     assert run["lost_s"] > 0
     assert report(folder)["deaths"] == []
 

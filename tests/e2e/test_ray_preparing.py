@@ -31,7 +31,7 @@ pytestmark = [
 
 ROWS, SHARD_ROWS = 60_000, 1000
 OPTIONS = ["in.parquet", "--model", "encoder", "--text", "body", "--keep", "id", "--shard-rows", str(SHARD_ROWS)]
-NOTE = "no room for every preparing process"
+NOTE = "too few free CPUs for all preparing processes"
 
 cluster = pytest.fixture(scope="module")(own_cluster)
 

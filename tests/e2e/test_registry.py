@@ -137,7 +137,7 @@ def test_a_job_stays_with_the_version_of_its_plan_when_its_alias_moves(machine: 
     machine.run(*words)
     assert pq.read_table(machine.path / "out").column("product").to_pylist() == [2.0 * x for x in range(40)]
     other = machine.run("run", "in.jsonl", "--model", "times:2", "-o", "out", "--shard-rows", "10", code=2)
-    assert "it began with times:1, and the model is times:2 now" in " ".join(other.stderr.split())
+    assert "the job began with times:1, and the model is now times:2" in " ".join(other.stderr.split())
 
 
 def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_the_registry(machine: Machine) -> None:

@@ -65,7 +65,7 @@ def test_a_server_that_is_killed_comes_back_to_the_same_share_with_the_same_evid
         server.stop(signal.SIGKILL)
     with versions.serve("--config", config, model=None) as server:
         assert asked(server).headers["x-twoshift-version"] == "2"
-        assert "loading times:2, which the last rollout left stable" in server.said
+        assert "loading times:2, the stable version of the last rollout" in server.said
         assert candidate(server) is None
 
 

@@ -113,7 +113,7 @@ def test_an_index_below_its_recall_is_not_switched_to_and_the_rows_stay(place: P
     pq.write_table(pa.table(numbers), place / "many.parquet")
     words = ["run", "many.parquet", "--model", "words.py:Waves", "--columns", "x", "-o", "poor", "--index", "v.usearch"]
     ended = program(place, *words, "--index-recall", "1", expect=6)
-    assert "not switched to" in " ".join(ended.stdout.split())
+    assert "not activated" in " ".join(ended.stdout.split())
     assert not (place / "poor" / "_SUCCESS").exists()
     assert len(pq.read_table([*(place / "poor").glob("part-*")])) == 3000
     assert not [*(place / "poor").rglob("current-*")]

@@ -94,7 +94,7 @@ class Follower(ABC):
         self.why_none = why
 
     def _tell_gone(self) -> None:
-        what = "are gone: nothing of them is served any more" if self.counts.swaps else "are not there yet"
+        what = "were removed and are no longer served" if self.counts.swaps else "do not exist yet"
         self._tell(f"the precomputed answers {self.location} {what}")
 
     def _follow(self, closed: Event) -> None:
@@ -171,7 +171,7 @@ class FollowedAnswers(Follower):
         try:
             found.table.check(found.generation.checksums)
         except Broken as error:
-            how = f"restore it from a copy, or delete {place} to have the table built again"
+            how = f"restore the table from a copy, or delete {place} so that it is built again"
             self._damaged = f"the precomputed answers {self.location} cannot be used: {error}; {how}"
             self._open = found
             self._tell(self._damaged)
@@ -193,7 +193,8 @@ def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str) -> OpenAn
         raise Broken(f"the generation {pointer.generation} of {place} has no manifest: {_half_there(place)}")
     if generation.key != key:
         raise Broken(
-            f"{place} has answers by {generation.key}, not by {key}: start the server with --key {generation.key}"
+            f"the answers in {place} have the key column {generation.key}, not {key}: start the server with --key "
+            f"{generation.key}"
         )
     return OpenAnswers(pointer, generation, AnswerTable(_local(blobs, place, generation)))
 
@@ -215,7 +216,7 @@ def _local(blobs: Blobs, place: str, generation: Generation) -> Path:
 
 
 def _half_there(place: str) -> str:
-    return f"it is only half there; wait until it is copied, or delete {place} to have the table built again"
+    return f"the table is incomplete; wait until it is copied, or delete {place} so that the table is built again"
 
 
 def _fetch(blobs: Blobs, location: str, path: Path) -> None:

@@ -45,7 +45,7 @@ def values_of(columns: Sequence[ColumnLayout], data: bytes, at: int) -> dict[str
             found[column.name] = array if column.size is None else array.reshape(1, -1)
             at += array.nbytes
     except (ValueError, struct.error) as error:
-        raise Broken(f"a precomputed row is not as its table says: {error}") from error
+        raise Broken(f"a precomputed row does not match the columns of its table: {error}") from error
     if at != len(data):
         raise Broken(f"a precomputed row has {len(data) - at:,} bytes too many")
     return found

@@ -93,10 +93,13 @@ class FollowedRedis(Follower):
             self._tell_gone()
         elif made.key != self.key:
             self._open = None
-            self._tell(f"{self.location} has answers by {made.key}, not by {self.key}: start with --key {made.key}")
+            self._tell(
+                f"the answers in {self.location} have the key column {made.key}, not {self.key}: start the server with "
+                f"--key {made.key}"
+            )
         elif made.rows and not self._client.exists(*made.files):
             self._open = None
-            self._tell(f"the rows of {self.location} are gone from Redis (evicted?): load them again")
+            self._tell(f"rows of {self.location} are missing in Redis (evicted?): load them again")
         elif self._open is None or made.files != self._open.generation.files:
             self._open = OpenRedis(made, next(iter(made.files), ""))
             self._opened(made)

@@ -110,7 +110,7 @@ def _commit(place: RedisPlace, asked: Generation, fill: Callable[[RedisWriter], 
             _switch(client, place, made, before)
         except redis.RedisError as error:
             raise TryLater(
-                f"Redis at {place.url} does not take the answers: {redis_reason(error)}", _DELAY_S
+                f"Redis at {place.url} does not accept the answers: {redis_reason(error)}", _DELAY_S
             ) from error
     return made
 
@@ -121,7 +121,7 @@ def read_current(client: Any, place: RedisPlace) -> Generation | None:
     try:
         return None if found is None else msgspec.json.decode(found, type=Generation)
     except msgspec.DecodeError as error:
-        raise Broken(f"{place.key('current')} at {place.url} is no manifest of answers: {error}") from error
+        raise Broken(f"{place.key('current')} at {place.url} is not a manifest of answers: {error}") from error
 
 
 def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation | None) -> None:

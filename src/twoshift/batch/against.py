@@ -81,7 +81,7 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
     streams = [_tables(each, blobs_for(each.settings.output)) for each in (candidate, stable)]
     for theirs, ours in itertools.zip_longest(*streams):
         if theirs is None or ours is None or theirs.num_rows != ours.num_rows:
-            raise Broken(f"{candidate.settings.output} and {stable.settings.output} have other numbers of rows")
+            raise Broken(f"{candidate.settings.output} and {stable.settings.output} have different numbers of rows")
         bad = [_is_failed(each) for each in (theirs, ours)]
         for place, rows in enumerate((bad[0] & ~bad[1], bad[1] & ~bad[0], bad[0] & bad[1])):
             failed[place] += int(rows.sum())

@@ -162,7 +162,9 @@ def build_answers(
     blobs, folder = blobs_for(output), output.rstrip("/")
     plan = read_plan(blobs, folder)
     if plan is None:
-        raise InvalidInput("precomputed", output, "the output folder of a job, or a place that jobs --answer-table to")
+        raise InvalidInput(
+            "precomputed", output, "the output folder of a job, or a location that jobs write with --answer-table"
+        )
     if plan.shards and blobs.stat(f"{folder}/_SUCCESS") is None:
         raise TryLater(f"the job in {folder} has not ended", _NOT_ENDED_S)
     plan = msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))

@@ -57,7 +57,9 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
 def index_words(made: IndexReport, embedded_per_s: float | None = None) -> Iterator[str]:
     """For people; `embedded_per_s` is what the job's rows took before."""
     against = (
-        "" if not embedded_per_s else f", {made.rows_per_s / embedded_per_s:,.1f} times as fast as the rows were made"
+        ""
+        if not embedded_per_s
+        else f", {made.rows_per_s / embedded_per_s:,.1f} times as fast as the rows were embedded"
     )
     yield (
         f"Index {made.index}: {counted(made.rows, 'vector')} built in {made.build_s:,.1f} s "
@@ -67,8 +69,11 @@ def index_words(made: IndexReport, embedded_per_s: float | None = None) -> Itera
         f"recall@10 is {made.recall:.4f} on {counted(made.sampled, 'vector')}, at least {made.required:g} required"
     )
     if made.switched:
-        yield f"Its {measured}: it is searched from now on (generation {made.generation})."
+        yield f"The index's {measured}: searches now use this index (generation {made.generation})."
     else:
-        yield f"Its {measured}: it was not switched to, and searches still use the generation before it, if any."
+        yield (
+            f"The index's {measured}: the index was not activated, and searches use the previous generation, if "
+            "there is one."
+        )
     if made.left_out:
-        yield f"Rows without a place in the index: {', '.join(f'{n:,} {why}' for why, n in made.left_out.items())}."
+        yield f"Rows that are not in the index: {', '.join(f'{n:,} {why}' for why, n in made.left_out.items())}."

@@ -109,7 +109,7 @@ class JobIntake:
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_THEIRS:
             if data.get(name) is not None:
-                by_name = "the name of the adapter is the model's name on a server"
+                by_name = "on a server, use the name of the adapter as the model"
                 why = by_name if name == "adapter" else "a job on a server runs on the server's own replicas"
                 raise InvalidInput(name, data[name], f"no value: {why}")
         if any(data.get(name) is not None for name in _OF_BATCHES):
@@ -117,7 +117,7 @@ class JobIntake:
                 "endpoint", data.get("endpoint"), "no value: to run a file of requests, use POST /v1/batches"
             )
         if data.get("workers") == AUTO:
-            accepted = "a number: on a server, batch_replicas of the model adds what a window needs"
+            accepted = "a number: on a server, batch_replicas of the model adds the replicas that a window needs"
             raise InvalidInput("workers", AUTO, accepted)
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)

@@ -297,7 +297,10 @@ def _other_version(before: PlannedModel, now: PlannedModel) -> str:
     was, new = parse_ref(before.name), parse_ref(now.name)
     if was is None or new is None or was == new or None in (was.version, new.version):
         return ""
-    return f"it began with {was}, and the model is {new} now; to finish it, name {was}, or deploy it again on a server"
+    return (
+        f"the job began with {was}, and the model is now {new}; to finish the job, use {was}, or deploy {was} on "
+        "the server again"
+    )
 
 
 def _class_of(name: str) -> str:

@@ -158,7 +158,7 @@ def _path(file: InputFile) -> str:
 def _storable(schema: pa.Schema, query: str) -> pa.Schema:
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
-        raise InvalidInput("query", query, f"columns with different names; {repeated[0]} is there twice")
+        raise InvalidInput("query", query, f"columns with different names; {repeated[0]} occurs twice")
     return schema
 
 

@@ -24,4 +24,4 @@ def node_drains() -> SpotNotice | None:
     if due_ms is None:
         return None
     left_s = max(0.0, due_ms / 1e3 - time.time()) if due_ms else USUAL_S
-    return SpotNotice(f"Ray drains the node, which ends in {left_s:.0f} s", left_s)
+    return SpotNotice(f"Ray is draining the node, which stops in {left_s:.0f} s", left_s)

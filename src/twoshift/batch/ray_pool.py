@@ -35,7 +35,8 @@ from twoshift.runtime.llm.remote import KEY, is_address
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
 _NO_ROOM = (
-    "The cluster has no room for every preparing process, one CPU each: until it has, workers prepare the other rows"
+    "The cluster has too few free CPUs for all preparing processes (one CPU each): the workers prepare the "
+    "remaining rows"
 )
 _SIGACTION_BYTES = 1024  # more than any system's struct sigaction has
 _logger = logging.getLogger("twoshift")

@@ -45,7 +45,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     scaling: tuple[tuple[float, int, str], ...] = ()  # seconds, workers from then on, and why
     notices: tuple[str, ...] = ()  # that a worker's machine would be taken away
     marks: tuple[tuple[float, str], ...] = ()  # seconds, and what happened: deaths and notices
-    lost_s: float = 0.0  # of workers, in shards that were begun and not committed
+    lost_s: float = 0.0  # of workers, in shards that were started but not committed
 
 
 def job_deadline_s(settings: JobSettings, before: Sequence[RunRecord], now_s: float) -> float:

@@ -177,7 +177,10 @@ class RunningJobs:
         at_work = self.owners()[owner]
         why = allowed.why_waits(at_work + self.owners(held=True)[owner])
         if owner and at_work >= MOST_OF_ONE:
-            why = why or f"other tenants have a turn first: {counted(at_work, 'job')} of this tenant run already"
+            why = (
+                why
+                or f"jobs of other tenants start first: {counted(at_work, 'job')} of this tenant are already running"
+            )
         return why
 
     def hand_back(self) -> None:

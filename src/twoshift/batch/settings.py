@@ -301,7 +301,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             value = getattr(self, name)
             _require(value == usual or has_text, name, value, "--text as well")
         can_split = self.too_long != "split" or self.pair is None
-        _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts has no pieces")
+        _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts cannot be split")
 
     def _check_workers(self) -> None:
         for name in ("window", "max_workers"):

@@ -79,7 +79,7 @@ class Summary(msgspec.Struct, frozen=True):
     quality: QualityReport | None = None  # of a language model: what let the job start
     usd_per_million_input: float | None = None  # tokens of prompts, whether read or found in the cache
     usd_per_million_output: float | None = None  # tokens generated
-    lost_s: float = 0.0  # of workers, in shards that were begun and not committed
+    lost_s: float = 0.0  # of workers, in shards that were started but not committed
     predicted_s: float | None = None  # for these rows on as many workers, predicted from the first rows
     failed_rows: tuple[FailedRow, ...] = ()  # the first of them
     split: int = 0  # texts that were divided because they are longer than the model takes
@@ -159,7 +159,7 @@ class Summary(msgspec.Struct, frozen=True):
         """The same with what became of its index: without a good one it is not done."""
         if index is None or index.switched:
             return msgspec.structs.replace(self, index=index)
-        reason = f"recall@10 of the index is {index.recall:.4f}, below {index.required:g}: it was not switched to"
+        reason = f"recall@10 of the index is {index.recall:.4f}, below {index.required:g}: the index was not activated"
         return msgspec.structs.replace(self, index=index, state="low recall", reason=reason, shards_done=self.shards)
 
     @property
@@ -279,7 +279,7 @@ def _words(summary: Summary) -> list[str]:
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
     if summary.split:
-        words.append(f"{counted(summary.split, 'text')} split because the model takes fewer tokens.")
+        words.append(f"{counted(summary.split, 'text')} split, because they exceed the model's maximum length.")
     if summary.skipped:
         words.append(f"{counted(summary.skipped, 'row')} with an empty text skipped.")
     words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]
@@ -291,8 +291,8 @@ def _words(summary: Summary) -> list[str]:
         f"{counted(len(summary.deaths), 'worker')} died, "
         f"{counted(summary.failed_calls, 'call')} split and retried, "
         f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
-        f"{summary.device_s + summary.wasted_s:,.1f} device seconds are in no part: measuring, checks, and work that "
-        "was lost or done twice."
+        f"{summary.device_s + summary.wasted_s:,.1f} device seconds produced no output: measuring, checks, and work "
+        "that was lost or done twice."
     )
     words += _run_words(summary)
     return words
@@ -302,11 +302,14 @@ def _run_words(summary: Summary) -> Iterator[str]:
     """What was lost on the way, and what was expected."""
     if summary.lost_s:
         notices = sum(len(run.notices) for run in summary.runs)
-        told = f", after {counted(notices, 'notice')} of machines that were taken away" if notices else ""
-        yield f"Workers lost {summary.lost_s:,.1f} s in shards that were begun and not committed{told}."
+        told = f", after {counted(notices, 'notice')} of preempted machines" if notices else ""
+        yield f"Workers lost {summary.lost_s:,.1f} s in shards that were started but not committed{told}."
     if changes := sum(len(run.scaling) for run in summary.runs):
         most = max(workers for run in summary.runs for _, workers, _ in run.scaling)
-        yield f"The number of workers was changed {counted(changes, 'time')}, up to {most:,}, to end at the window."
+        yield (
+            f"The number of workers was changed {counted(changes, 'time')}, up to {most:,}, to finish within the "
+            "window."
+        )
     if summary.predicted_s and summary.state == "done":
         cost = ""
         if summary.usd is not None:
@@ -387,9 +390,9 @@ def parity_words(parity: ParityReport) -> Iterator[str]:
     yield f"Parity{' NOT reached' if parity.passed is False else ''}: {again}: {', '.join(_compared(parity))}."
     if parity.tokens and parity.unequal:
         yield (
-            "Answers differ where the arithmetic of a step depends on the batch that a sequence is in, and where they "
-            "are sampled: one other token changes all that follow. On a GPU --batch-invariant makes more greedy "
-            "answers equal, but not all."
+            "Answers can differ because the arithmetic of a step depends on the other sequences in its batch, and "
+            "because of sampling: one different token changes all later tokens. On a GPU, --batch-invariant makes more "
+            "greedy answers equal, but not all."
         )
 
 

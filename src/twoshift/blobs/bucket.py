@@ -52,7 +52,7 @@ class BucketBlobs:
         pages = self._connection.call(prefix, lambda: self._obstore.list(store, folder, chunk_size=1000).collect())
         found = [self._blob(bucket, meta) for meta in pages if meta["path"] != folder and self._is_real(bucket, meta)]
         if not found:
-            raise NotFound("folder", prefix, f"a folder with a file in it at {self._connection.endpoint}")
+            raise NotFound("folder", prefix, f"a folder with at least one file at {self._connection.endpoint}")
         return sorted(found, key=lambda blob: blob.location)
 
     def names(self, prefix: str) -> set[str]:

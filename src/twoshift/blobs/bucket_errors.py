@@ -55,7 +55,7 @@ def explained(error: Exception, location: str, endpoint: str, access: Access) ->
     if is_no_bucket(error):
         return InvalidInput("location", location, f"a bucket that exists at {endpoint}")
     if type(error).__name__ in _DENIED:
-        accepted = f"credentials that {endpoint} accepts for it: check {access.to_check} ({_code(text)})"
+        accepted = f"credentials that {endpoint} accepts: check {access.to_check} ({_code(text)})"
         return InvalidInput("location", location, accepted)
     if is_transient(error):
         return TryLater(f"{endpoint} does not answer for {location} ({_short(text)})", _RETRY_S)

@@ -39,7 +39,7 @@ class ConfinedBlobs:
                 raise
             found = []
         if not found:  # one message, or it would tell that others have files there
-            raise NotFound("folder", prefix, "a folder with a file in it")
+            raise NotFound("folder", prefix, "a folder with at least one file")
         return found
 
     def names(self, prefix: str) -> set[str]:

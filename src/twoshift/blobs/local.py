@@ -44,7 +44,7 @@ class LocalBlobs:
                 raise NotFound("location", folder, "a file or folder that exists")
             found = sorted(_below(folder, ()), key=lambda blob: blob.location)
         if not found:
-            raise NotFound("folder", prefix, "a folder with a file in it")
+            raise NotFound("folder", prefix, "a folder with at least one file")
         return found
 
     def names(self, prefix: str) -> set[str]:

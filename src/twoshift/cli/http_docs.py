@@ -17,8 +17,8 @@ same document at `/openapi.json`.
 A server with keys expects `Authorization: Bearer KEY`; each operation names the scope that the key needs. Every reply
 has the header `x-request-id`: the client's own, or a generated one. Replies 429 and 503 have `retry-after` (seconds)
 and `retry-after-ms`. Where an operation takes `x-request-timeout-ms`, the default is the SLO of the model.
-[docs/serving.md](serving.md) explains each status code. An error names the field and what is accepted, in the format of
-the API that was asked: OpenAI's, Cohere's, Anthropic's, or that of the Open Inference Protocol.
+[docs/serving.md](serving.md) explains each status code. An error names the field and the accepted values, in the
+format of the API that received the request: OpenAI's, Cohere's, Anthropic's, or the Open Inference Protocol's.
 """
 _TYPES = """# Types of the HTTP API
 

@@ -78,7 +78,7 @@ class JobProgress:
         self._loaded()
         self._warn(now)
         if now.load_problem and now.load_problem != self._load_problem:
-            note(f"The results cannot be loaded now; the job goes on: {now.load_problem}")
+            note(f"The results cannot be loaded now; the job continues: {now.load_problem}")
         self._load_problem = now.load_problem
         if self._bar is not None:
             self._bar.update(self._task, completed=now.share, description=self._fitted(now))

@@ -97,5 +97,5 @@ def _lines(report: LoadReport, shards: int) -> Iterator[str]:
     if report.shards < shards:
         yield (
             f"{report.shards:,} of {shards:,} parts are loaded, in the order of the shards: the job is not done. Run "
-            "its command again, then this one."
+            "the job's command again, then this command."
         )

@@ -186,7 +186,7 @@ def verify_command(
     lines = [f"{ref}: {what}" for ref, found in damaged.items() for what in found.values()]
     lines.append(f"{counted(len(refs) - len(damaged), 'version')} of {len(refs):,} as pushed.")
     if len(damaged) > len(unreadable):
-        lines.append("Pushing the same model again writes damaged files anew.")
+        lines.append("To replace damaged files, push the same model again.")
     show(as_json, {"versions": refs, "damaged": damaged}, *lines)
     return 1 if damaged else 0
 

@@ -31,7 +31,10 @@ _SOURCE = (
     "Anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
     "models:/name@alias."
 )
-_KEPT = "Its files are kept while another version has them, a push is under way, or a version's record is damaged."
+_KEPT = (
+    "The files of the version are kept while another version uses them, during a push, or while the record of a "
+    "version is damaged."
+)
 Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
 Note = Annotated[str, text("Note to store with this change.")]
 

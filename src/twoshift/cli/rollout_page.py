@@ -87,7 +87,7 @@ def _evidence(told: _Told) -> report.Figure:
         report.Axis("time", kind="seconds", lo=0.0),
         report.Axis("e-value", scale="log", lo=_LEAST_EVIDENCE),
         marks=[report.Mark(needed, f"rolled back at a sum of {needed:g}")],
-        note="One curve for each respect in which the versions are compared; very small values are at the lower edge.",
+        note="One curve for each criterion of the comparison; very small values are at the lower edge.",
     )
 
 
@@ -134,7 +134,7 @@ def _comparisons(last: RolloutDecision) -> report.Block:
             each.stable_seen if each.stable_of else None,
             each.stable_of or None,
             None if each.accepted is None else f"{each.accepted:.2%}",
-            "not as it looks now" if each.missing is None else each.missing,
+            "not with the current results" if each.missing is None else each.missing,
             float(f"{each.evidence:.3g}"),
         ]
         for each in last.figures

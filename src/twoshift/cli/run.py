@@ -276,7 +276,7 @@ def _recall_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
     if result.summary is not None and result.summary.index is not None:
         yield from index_words(result.summary.index, result.summary.rows_per_s)
-    yield "Every part is committed. To use the index as it is, run the same command with a lower --index-recall."
+    yield "Every part is committed. To use this index anyway, run the same command with a lower --index-recall."
     yield f"Report: {_report(settings)}"
 
 

@@ -107,7 +107,7 @@ def _signals(stream: Stream) -> Iterator[None]:
         nonlocal interrupts
         interrupts += number == signal.SIGINT
         with contextlib.suppress(RuntimeError):  # stderr is in the middle of a line
-            note("Stopping now." if interrupts > 1 else "Stopping after the windows in work.")
+            note("Stopping now." if interrupts > 1 else "Stopping after the windows in progress.")
         stream.stop(now=interrupts > 1)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

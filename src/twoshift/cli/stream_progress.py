@@ -60,7 +60,7 @@ def stream_figures(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
 
 def _catch_up(seconds: float, rate: float) -> str:
     if math.isinf(seconds):
-        return f"not catching up: rows arrive faster than the {format_number(rate)} a second that are scored"
+        return f"not catching up: rows arrive faster than {format_number(rate)} rows/s, the rate of scoring"
     return f"up to date in about {format_duration(seconds)} at {format_number(rate)} rows/s"
 
 

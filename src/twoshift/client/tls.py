@@ -29,7 +29,7 @@ def tls_context(url: str, httpx: Any) -> ssl.SSLContext:
             raise InvalidInput("SSL_CERT_FILE", file, accepted) from None
     if folder := os.environ.get("SSL_CERT_DIR"):
         if not Path(folder).is_dir():
-            raise InvalidInput("SSL_CERT_DIR", folder, "a folder of certificates, as `openssl rehash` leaves it")
+            raise InvalidInput("SSL_CERT_DIR", folder, "a folder of certificates that `openssl rehash` has prepared")
         return ssl.create_default_context(capath=folder)
     return httpx.create_ssl_context(trust_env=False)
 

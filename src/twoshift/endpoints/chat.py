@@ -152,7 +152,7 @@ def message_of(given: ChatMessage, place: int) -> Message:
         raise InvalidInput(f"{at}.content", None, "a text")
     if (given.tool_call_id is not None) != (given.role == "tool"):
         raise InvalidInput(
-            f"{at}.tool_call_id", given.tool_call_id, "the id of a call in the role tool, and there alone"
+            f"{at}.tool_call_id", given.tool_call_id, "an id in messages of the role tool, and only there"
         )
     calls = tuple(ToolCall(each.id, each.function.name, each.function.arguments) for each in given.tool_calls or ())
     return Message(given.role, joined(given.content or ""), calls, given.tool_call_id or "")

@@ -52,21 +52,21 @@ NoTool = Literal["none", "auto"]  # the same, where there are no tools
 
 
 class TextPart(Struct, forbid_unknown_fields=True):
-    """A piece of a message."""
+    """A text part of a message."""
 
     type: Literal["text"]
     text: str
 
 
 class CalledFunction(Struct, forbid_unknown_fields=True):
-    """What is called; the arguments are JSON, as the model wrote them."""
+    """Name and arguments of a called function; the arguments are JSON text as the model wrote it."""
 
     name: str
     arguments: str
 
 
 class ChatToolCall(Struct, forbid_unknown_fields=True):
-    """A call that the model wants made."""
+    """A tool call that the model requests."""
 
     id: str
     function: CalledFunction
@@ -74,7 +74,7 @@ class ChatToolCall(Struct, forbid_unknown_fields=True):
 
 
 class ToolFunction(Struct, forbid_unknown_fields=True):
-    """A function that may be called."""
+    """A function that the model may call."""
 
     name: FunctionName
     description: str | None = None
@@ -83,27 +83,27 @@ class ToolFunction(Struct, forbid_unknown_fields=True):
 
 
 class ChatTool(Struct, forbid_unknown_fields=True):
-    """A tool."""
+    """A tool that the model may call."""
 
     type: Literal["function"]
     function: ToolFunction
 
 
 class NamedFunction(Struct, forbid_unknown_fields=True):
-    """A function's name."""
+    """Name of the function to call."""
 
     name: str
 
 
 class NamedTool(Struct, forbid_unknown_fields=True):
-    """The one that is to be called."""
+    """The tool that the model must call."""
 
     type: Literal["function"]
     function: NamedFunction
 
 
 class ChatMessage(Struct, forbid_unknown_fields=True):
-    """A turn of the conversation."""
+    """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None  # only an assistant that calls something says nothing
@@ -117,22 +117,22 @@ class ChatMessage(Struct, forbid_unknown_fields=True):
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
-    """Of a streamed reply."""
+    """Options of a streamed reply."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None  # as vLLM has it: in every event, beside `include_usage`
 
 
 class PlainFormat(Struct, tag="text", forbid_unknown_fields=True):
-    """As it comes."""
+    """Answer format: plain text."""
 
 
 class JsonFormat(Struct, tag="json_object", forbid_unknown_fields=True):
-    """A JSON object."""
+    """Answer format: a JSON object."""
 
 
 class NamedSchema(Struct, forbid_unknown_fields=True):
-    """A JSON schema."""
+    """A JSON schema with a name."""
 
     name: str
     schema: dict[str, Any]
@@ -141,7 +141,7 @@ class NamedSchema(Struct, forbid_unknown_fields=True):
 
 
 class SchemaFormat(Struct, tag="json_schema", forbid_unknown_fields=True):
-    """What keeps to a JSON schema."""
+    """Answer format: JSON that matches a schema."""
 
     json_schema: NamedSchema
 
@@ -206,13 +206,13 @@ class CompletionRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=T
 
 
 class PromptDetails(Struct):
-    """Of the prompt's tokens."""
+    """Prompt tokens that were read from the prefix cache."""
 
     cached_tokens: int = 0
 
 
 class GenerationUsage(Struct):
-    """Tokens."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -221,7 +221,7 @@ class GenerationUsage(Struct):
 
 
 class LikelyToken(Struct):
-    """A token that could have stood there."""
+    """An alternative token, with its log probability."""
 
     token: str
     logprob: float
@@ -229,20 +229,20 @@ class LikelyToken(Struct):
 
 
 class ChatToken(LikelyToken):
-    """A token of the answer."""
+    """A token of the answer, with its log probability."""
 
     top_logprobs: list[LikelyToken] = []
 
 
 class ChatLogprobs(Struct):
-    """How likely each token was."""
+    """Log probabilities of the tokens of an answer."""
 
     content: list[ChatToken]
     refusal: None = None
 
 
 class ReplyMessage(Struct, kw_only=True):
-    """The answer."""
+    """The generated message."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -251,7 +251,7 @@ class ReplyMessage(Struct, kw_only=True):
 
 
 class ChatChoice(Struct):
-    """One answer."""
+    """One generated answer."""
 
     index: int
     message: ReplyMessage
@@ -260,7 +260,7 @@ class ChatChoice(Struct):
 
 
 class ChatReply(Struct, kw_only=True):
-    """Answers to a conversation."""
+    """Reply to a chat completion request."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -315,7 +315,7 @@ class ChatChunk(Struct, kw_only=True):
 
 
 class CompletionLogprobs(Struct):
-    """How likely each token was."""
+    """Log probabilities of the tokens of a continuation."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -324,7 +324,7 @@ class CompletionLogprobs(Struct):
 
 
 class CompletionChoice(Struct):
-    """One continuation, or more of it where the reply is streamed."""
+    """One continuation; in a streamed reply, the next part of it."""
 
     index: int
     text: str
@@ -333,7 +333,7 @@ class CompletionChoice(Struct):
 
 
 class CompletionReply(Struct, kw_only=True):
-    """Continuations; also an event of a streamed reply."""
+    """Reply to a completion request; also one event of a streamed reply."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"

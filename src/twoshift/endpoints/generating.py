@@ -154,7 +154,7 @@ def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     """By the number of the token; which numbers there are, the model knows."""
     for token in given:
         if not (token.isascii() and token.isdecimal() and len(token) <= _MOST_DIGITS):
-            raise InvalidInput("logit_bias", token, "biases by token id")
+            raise InvalidInput("logit_bias", token, "a token id, a whole number, for each bias")
     return tuple((int(token), bias) for token, bias in given.items())
 
 

@@ -37,14 +37,14 @@ __all__ = [
 
 
 class CacheControl(Struct, forbid_unknown_fields=True):
-    """Prefixes are cached by themselves."""
+    """Accepted and ignored: prompt prefixes are always cached."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
 
 
 class TextBlock(Struct, tag="text", forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of a message."""
+    """A text block of a message."""
 
     text: str
     cache_control: CacheControl | None = None
@@ -52,7 +52,7 @@ class TextBlock(Struct, tag="text", forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class PlainText(Struct, forbid_unknown_fields=True):
-    """A piece of what has no other pieces."""
+    """A text block, the only kind of block allowed here."""
 
     type: Literal["text"]
     text: str
@@ -61,13 +61,13 @@ class PlainText(Struct, forbid_unknown_fields=True):
 
 
 class DirectCaller(Struct, forbid_unknown_fields=True):
-    """The model itself."""
+    """Caller of a tool: the model itself."""
 
     type: Literal["direct"]
 
 
 class ToolUseBlock(Struct, tag="tool_use", forbid_unknown_fields=True, omit_defaults=True):
-    """A call that the model wants made."""
+    """A tool call that the model requests."""
 
     id: str
     name: str
@@ -77,7 +77,7 @@ class ToolUseBlock(Struct, tag="tool_use", forbid_unknown_fields=True, omit_defa
 
 
 class ToolResultBlock(Struct, tag="tool_result", forbid_unknown_fields=True):
-    """What a call has given."""
+    """The result of a tool call."""
 
     tool_use_id: str
     content: str | list[PlainText] | None = None
@@ -86,7 +86,7 @@ class ToolResultBlock(Struct, tag="tool_result", forbid_unknown_fields=True):
 
 
 class MessageTool(Struct, forbid_unknown_fields=True):
-    """A function that may be called."""
+    """A tool that the model may call."""
 
     name: FunctionName
     input_schema: dict[str, Any]
@@ -97,7 +97,7 @@ class MessageTool(Struct, forbid_unknown_fields=True):
 
 
 class MessageToolChoice(Struct, forbid_unknown_fields=True):
-    """Which of them is to be called."""
+    """Which tool the model must or may call."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -105,33 +105,33 @@ class MessageToolChoice(Struct, forbid_unknown_fields=True):
 
 
 class Turn(Struct, forbid_unknown_fields=True):
-    """A turn of the conversation."""
+    """A message of the conversation."""
 
     role: Literal["user", "assistant"]
     content: str | list[TextBlock | ToolUseBlock | ToolResultBlock]
 
 
 class UserOf(Struct, forbid_unknown_fields=True):
-    """Whom it is for."""
+    """Metadata of a request: the id of the end user."""
 
     user_id: str | None = None
 
 
 class NoThinking(Struct, forbid_unknown_fields=True):
-    """As it is, anyway."""
+    """Thinking disabled, which is the default."""
 
     type: Literal["disabled"]
 
 
 class SchemaOutput(Struct, forbid_unknown_fields=True):
-    """A JSON schema that the answer keeps to."""
+    """A JSON schema that the answer must match."""
 
     type: Literal["json_schema"]
     schema: dict[str, Any]
 
 
 class OutputConfig(Struct, forbid_unknown_fields=True):
-    """What the answer looks like."""
+    """Format of the answer."""
 
     format: SchemaOutput | None = None
 
@@ -158,7 +158,7 @@ class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class MessageUsage(Struct):
-    """Tokens; those of the prompt that were read from a cache are counted apart."""
+    """Token counts; prompt tokens from the prefix cache are counted separately."""
 
     input_tokens: int
     output_tokens: int
@@ -239,14 +239,14 @@ class MessageStop(Struct, tag_field="type", tag="message_stop"):
 
 
 class AnthropicError(Struct):
-    """What is wrong."""
+    """Type and message of an error."""
 
     type: str
     message: str
 
 
 class AnthropicErrorReply(Struct, kw_only=True):
-    """An error as Anthropic's clients read it."""
+    """Error reply in Anthropic's format."""
 
     type: Literal["error"] = "error"
     error: AnthropicError

@@ -67,7 +67,11 @@ class MessageCall:
     def __init__(self, asked: MessageRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.messages[-1].role == "assistant":
-            raise InvalidInput("messages", "an assistant's turn at the end", "a user's turn: no turn is continued")
+            raise InvalidInput(
+                "messages",
+                "an assistant's message at the end",
+                "a user's message: an assistant's message cannot be continued",
+            )
         self._id, self._model = f"msg_{secrets.token_hex(12)}", model.name
         self.streams = bool(asked.stream)
         given = (_conversation(asked), _params(asked), _tools(asked), model.adapter)
@@ -179,7 +183,7 @@ def _tools(asked: MessageRequest) -> ToolUse | None:
     if choice is None:
         return tool_use(tools, "auto")
     if (choice.name is not None) != (choice.type == "tool"):
-        raise InvalidInput("tool_choice.name", choice.name, "a tool's name with the type tool, and there alone")
+        raise InvalidInput("tool_choice.name", choice.name, "a tool's name with the type tool, and only there")
     wanted = {"any": "required", "none": "none"}.get(choice.type, "auto")
     return tool_use(tools, wanted, choice.name, not choice.disable_parallel_tool_use)
 

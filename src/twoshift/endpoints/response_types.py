@@ -32,7 +32,7 @@ Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class InputPart(Struct, forbid_unknown_fields=True):
-    """A piece of a message; the rest is as a reply has it that is sent again."""
+    """A content part of a message; parts of an earlier response are accepted, too."""
 
     type: Literal["input_text", "output_text"]
     text: str
@@ -41,7 +41,7 @@ class InputPart(Struct, forbid_unknown_fields=True):
 
 
 class InputItem(Struct, forbid_unknown_fields=True):
-    """A turn of the conversation (`role`, `content`), a call, or what it has given (`output`)."""
+    """A message (`role`, `content`), a function call, or the result of a function call (`output`)."""
 
     type: Literal["message", "function_call", "function_call_output"] | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -56,7 +56,7 @@ class InputItem(Struct, forbid_unknown_fields=True):
 
 
 class FunctionTool(Struct, forbid_unknown_fields=True):
-    """A function that may be called."""
+    """A function that the model may call."""
 
     type: Literal["function"]
     name: FunctionName
@@ -66,7 +66,7 @@ class FunctionTool(Struct, forbid_unknown_fields=True):
 
 
 class ChosenFunction(Struct, forbid_unknown_fields=True):
-    """The one that is to be called."""
+    """The function that the model must call."""
 
     type: Literal["function"]
     name: str
@@ -76,15 +76,15 @@ Choice = Literal["none", "auto", "required"] | ChosenFunction
 
 
 class PlainText(Struct, tag="text", forbid_unknown_fields=True):
-    """As it comes."""
+    """Answer format: plain text."""
 
 
 class JsonText(Struct, tag="json_object", forbid_unknown_fields=True):
-    """A JSON object."""
+    """Answer format: a JSON object."""
 
 
 class SchemaText(Struct, tag="json_schema", forbid_unknown_fields=True):
-    """What keeps to a JSON schema."""
+    """Answer format: JSON that matches a schema."""
 
     name: str
     schema: dict[str, Any]
@@ -93,14 +93,14 @@ class SchemaText(Struct, tag="json_schema", forbid_unknown_fields=True):
 
 
 class TextConfig(Struct, forbid_unknown_fields=True):
-    """What the answer looks like."""
+    """Format of the answer."""
 
     format: PlainText | JsonText | SchemaText | None = field(default_factory=PlainText)
     verbosity: Literal["medium"] | None = None  # as it is, anyway
 
 
 class ResponseStreamOptions(Struct, forbid_unknown_fields=True):
-    """Of a streamed reply."""
+    """Options of a streamed response."""
 
     include_obfuscation: No | None = None
 
@@ -163,20 +163,20 @@ class FunctionCall(Struct, kw_only=True):
 
 
 class CachedTokens(Struct):
-    """Of the input's tokens."""
+    """Input tokens that were read from the prefix cache."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
 
 
 class ReasoningTokens(Struct):
-    """Of the output's tokens."""
+    """Output tokens that were used for reasoning."""
 
     reasoning_tokens: int = 0
 
 
 class ResponseUsage(Struct):
-    """Tokens."""
+    """Token counts of a response."""
 
     input_tokens: int
     input_tokens_details: CachedTokens
@@ -191,20 +191,20 @@ class ResponseUsage(Struct):
 
 
 class Incomplete(Struct):
-    """Why there is not more of it."""
+    """Why a response is incomplete."""
 
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
 class FailedResponse(Struct):
-    """What has ended it."""
+    """The error that ended a response."""
 
     code: str
     message: str
 
 
 class ResponseReply(Struct, kw_only=True):
-    """A response, with what was asked of it."""
+    """A response, with the settings of its request."""
 
     id: str
     object: Literal["response"] = "response"

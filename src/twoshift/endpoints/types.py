@@ -66,7 +66,7 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True):
 
 
 class Embedding(Struct, kw_only=True):
-    """One vector: its numbers, or base64 of them as little-endian float32."""
+    """One vector: a list of numbers, or base64 of little-endian float32."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -74,7 +74,7 @@ class Embedding(Struct, kw_only=True):
 
 
 class Usage(Struct):
-    """Tokens."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     total_tokens: int
@@ -116,13 +116,13 @@ class TextsRerankRequest(Struct, forbid_unknown_fields=True):
 
 
 class Document(Struct):
-    """A text."""
+    """A text to rank."""
 
     text: str
 
 
 class RerankResult(Struct):
-    """A document's score, and its place in the request."""
+    """Score of a document, and its index in the request."""
 
     index: int
     relevance_score: float
@@ -130,13 +130,13 @@ class RerankResult(Struct):
 
 
 class RerankUsage(Struct):
-    """Tokens."""
+    """Token counts of a request."""
 
     total_tokens: int
 
 
 class RerankReply(Struct):
-    """Documents, the best first."""
+    """Documents, best first."""
 
     model: str
     results: list[RerankResult]
@@ -159,7 +159,7 @@ class ScoreRequest(Struct, forbid_unknown_fields=True):
 
 
 class ScoreReply(Struct):
-    """A row's outputs by name, in order; `classes` names the numbers of an output that has one for each class."""
+    """Outputs of each row by name; `classes` has the class names of an output with one value per class."""
 
     model: str
     rows: list[dict[str, Any]]
@@ -174,7 +174,7 @@ class LookupRequest(Struct, forbid_unknown_fields=True):
 
 
 class LookupRow(Struct, kw_only=True):
-    """What there is for a key: `found` is hit, miss, stale, wrong_version or damaged; outputs are those of a hit."""
+    """Result for a key: `found` is hit, miss, stale, wrong_version or damaged; only a hit has outputs."""
 
     key: int | str
     found: str
@@ -183,7 +183,7 @@ class LookupRow(Struct, kw_only=True):
 
 
 class LookupReply(Struct):
-    """In the order of the keys; `classes` as in /v1/score."""
+    """Results in the order of the keys; `classes` has the same meaning as in /v1/score."""
 
     model: str
     rows: list[LookupRow]
@@ -191,14 +191,14 @@ class LookupReply(Struct):
 
 
 class FeatureTold(Struct):
-    """A field of a row."""
+    """An input field of a model."""
 
     name: str
     type: str
 
 
 class ScoreModel(Struct):
-    """What a model's rows have, in order, and what it answers; outputs that were never seen are not told."""
+    """Input fields of a model in order, and its outputs; outputs are unknown before the first request."""
 
     model: str
     features: list[FeatureTold]
@@ -216,21 +216,21 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
 
 
 class SearchHit(Struct):
-    """A row: its key, and a score that is larger the nearer it is (cosine, inner product, or minus the distance)."""
+    """A matching row: its key and its score; higher is nearer (cosine, inner product, or negative distance)."""
 
     key: str | int
     score: float
 
 
 class SearchResult(Struct):
-    """The nearest rows of one text, the best first."""
+    """The nearest rows for one text, best first."""
 
     index: int
     hits: list[SearchHit]
 
 
 class SearchReply(Struct, kw_only=True):
-    """In the order of the texts; `generation` is that of the index."""
+    """Results in the order of the texts, and the generation of the index."""
 
     object: Literal["list"] = "list"
     data: list[SearchResult]
@@ -240,7 +240,7 @@ class SearchReply(Struct, kw_only=True):
 
 
 class ErrorTold(Struct):
-    """What is wrong, for people and for programs."""
+    """An error: a message for people, and a type and code for programs."""
 
     message: str
     type: str
@@ -249,6 +249,6 @@ class ErrorTold(Struct):
 
 
 class ErrorReply(Struct):
-    """An error as OpenAI's clients read it."""
+    """Error reply in OpenAI's format."""
 
     error: ErrorTold

@@ -157,7 +157,7 @@ def split_cost(preparer: object, rows: Sequence[Any]) -> float:
 def check_split(too_long: str, info: RuntimeInfo) -> None:
     """Raises InvalidInput where the answers to pieces of a text have no mean."""
     if too_long == _SPLIT and not info.can_split:
-        returns = ", ".join(info.outputs) or "columns of its own"
-        which = "only embeddings and class scores of encoders have a mean, and no class of your own"
+        returns = ", ".join(info.outputs) or "its own columns"
+        which = "only embeddings and class scores of encoders can be averaged over pieces"
         accepted = f"cut or error: {info.model} returns {returns}; {which}"
         raise InvalidInput("too_long", _SPLIT, accepted)

@@ -112,7 +112,7 @@ class Scaler:
             _logger.warning("%sscaling replicas to %d: %s", self._of, scale.target, why)
         if _borrows(scale) and not _borrows(self._last):
             _logger.warning(
-                "%sno replica is added, because batch rows leave capacity to live requests: %s",
+                "%sno replica is added, because holding back batch rows frees enough capacity: %s",
                 self._of,
                 scale.replicas.reason,
             )

@@ -165,7 +165,7 @@ class RolloutPolicy:
             return Keep("paused", figures)
         if state.stage is not Stage.LOADING:
             if state.stage is Stage.SHADOW and not self.settings.ladder:
-                return Keep("the candidate stays in the shadow until somebody promotes it or rolls it back", figures)
+                return Keep("the candidate stays in the shadow stage until you promote it or roll it back", figures)
             missing = self._missing(figures, now_s)
             if missing:
                 return Keep(missing, figures)
@@ -175,10 +175,10 @@ class RolloutPolicy:
         state = self._state
         next_step = state.step + 1
         shown = (
-            f"no worse than the stable version in {len(figures)} respects" if state.stage is not Stage.LOADING else ""
+            f"no worse than the stable version by {len(figures)} criteria" if state.stage is not Stage.LOADING else ""
         )
         if next_step >= len(self._steps):
-            self._end(Stage.PROMOTED, shown or "without a share of its own before: no step below 1 is set")
+            self._end(Stage.PROMOTED, shown or "promoted at once: the ladder has no share below 100 %")
             return Promote(state.ended, figures)
         state.stage = Stage.LADDER
         self._evidence.begin(next_step, now_s)
@@ -191,15 +191,16 @@ class RolloutPolicy:
         if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
             return "missing: copies of live requests; there was no traffic or no idle time for one yet"
         if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
-            few = "they have few keys, and a larger share is needed"
+            few = "too few different keys; use a larger share"
             return (
-                f"missing: requests of the candidate; none of {state.stable[0]:,} fell into its {self.share:.0%}: {few}"
+                f"missing: requests of the candidate; none of {state.stable[0]:,} requests fell into its share of "
+                f"{self.share:.0%}: {few}"
             )
         open_figures = [figure for figure in figures if not figure.is_shown]
         if open_figures:
             return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
         if not in_shadow and not self._evidence.knows_latency():
-            return "missing: answers of the stable version, whose latency the candidate's is compared with"
+            return "missing: answers of the stable version, to compare latencies"
         if not in_shadow and age_s < self.settings.min_step_s:
             return f"missing: {age_s:.0f} of {self.settings.min_step_s:g} s at this share"
         return ""
@@ -233,7 +234,7 @@ def _by(who: str) -> str:
 def _still(figure: Comparison) -> str:
     limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
     if figure.missing is None:
-        return f"{figure}{limit}: not within it as it looks now"
+        return f"{figure}{limit}: above the limit with the current results"
     return f"{figure}{limit}: about {_about(figure.missing)} more"
 
 

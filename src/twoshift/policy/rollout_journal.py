@@ -184,7 +184,7 @@ class _Player:
     def _begin(self, header: _Entry) -> None:
         _, version, settings, state = header
         if version != _FORMAT:
-            raise ValueError(f"its format is {version}, and {_FORMAT} is read")
+            raise ValueError(f"its format is {version}, but this version reads only format {_FORMAT}")
         self._settings = RolloutSettings.from_dict({**settings, **self._overrides})
         self._policy = RolloutPolicy.restored(self._settings, RolloutState.from_dict(state))
 

@@ -85,7 +85,7 @@ class Aliases:
             number=number, version=version, created_at=created_at, created_by=created_by, note=note, is_rollback=True
         )
         if not self._written(name, alias, made):
-            raise TryLater(f"{name}@{alias} was moved by somebody else at this moment", _SOON_S)
+            raise TryLater(f"{name}@{alias} was moved by another process at the same time", _SOON_S)
         return made
 
     def _written(self, name: str, alias: str, move: AliasMove) -> bool:

@@ -44,7 +44,7 @@ def cached_snapshot(source: str, environment: Mapping[str, str] = os.environ) ->
     if not found:
         raise InvalidInput("SOURCE", source, "an entry of the cache with a downloaded snapshot")
     if gone := next((path for path in found[0].rglob("*") if path.is_symlink() and not path.exists()), None):
-        raise InvalidInput("SOURCE", source, f"an entry that is downloaded whole: {gone.name} is missing")
+        raise InvalidInput("SOURCE", source, f"a complete download: {gone.name} is missing")
     return found[0]
 
 

@@ -55,7 +55,7 @@ def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path
         accepted = f"one of the flavours {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
         raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'none'}")
     if not trust_pickle:
-        accepted = "--trust-pickle with a pyfunc model, if you made it or trust who did: loading it runs code from it"
+        accepted = "--trust-pickle with a pyfunc model, if you trust the author: loading the model runs code from it"
         raise InvalidInput("SOURCE", source, accepted)
     return _pyfunc_artifact(folder, source, scratch)
 

@@ -46,7 +46,7 @@ def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen:
     if (size, found) != (file.size_bytes, file.sha256):
         raise Broken(
             f"{location} is damaged: it is not the {file.path} that was pushed; "
-            "push the same model again, which writes the file anew"
+            "push the same model again, which replaces the file"
         )
 
 

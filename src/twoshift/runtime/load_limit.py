@@ -85,7 +85,7 @@ class LoadLimit:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: loading has hung since {self.step}; "
+            f"{self._model} was not loaded within {limit}: loading has made no progress since {self.step}; "
             "raise --load-timeout (load_timeout in a file), or fix the model"
         )
 
@@ -140,7 +140,7 @@ def load_within(
             discard(found)
 
     def cancel(_: object) -> None:
-        give_up(f"{model} was not loaded, because nobody waits for it any more")
+        give_up(f"{model} was not loaded, because its caller no longer waits")
         limit.let_go()
 
     cancelled.add_done_callback(cancel)

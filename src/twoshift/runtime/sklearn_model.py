@@ -62,8 +62,8 @@ def load_pickle(
         raise InvalidInput(
             "model",
             str(path),
-            "--trust-pickle (trust_pickle=True) with a pickle, if you made this very file or trust who did: loading it "
-            "runs whatever code is in it. Safer: skops.io.dump(model, 'model.skops'), or XGBoost's "
+            "--trust-pickle (trust_pickle=True) with a pickle, if you trust the author of the file: loading it runs "
+            "any code in it. Safer: skops.io.dump(model, 'model.skops'), or XGBoost's "
             "save_model('model.ubj')",
         )
     _refuse_others(device, precision)
@@ -237,7 +237,7 @@ def _dense(result: Any) -> NDArray[Any]:
 def _refuse_others(device: str, precision: str | None) -> None:
     cpu_only(device, "a scikit-learn model")
     if precision not in (None, "fp64"):
-        raise InvalidInput("precision", precision, "fp64: scikit-learn computes in it")
+        raise InvalidInput("precision", precision, "fp64: scikit-learn computes in fp64")
 
 
 def _check_archive(path: Path) -> None:
@@ -260,8 +260,8 @@ def _check_archive(path: Path) -> None:
 def _untrusted_hint(types: list[str]) -> str:
     named = ", ".join(types[:8]) + (f" and {len(types) - 8} more" if len(types) > 8 else "")
     return (
-        f"only types that cannot run code when loaded; it holds {named}. If you made this very file or trust who did, "
-        "say --trust-pickle (trust_pickle=True)"
+        f"only types that cannot run code when loaded; the file holds {named}. If you trust the author of the file, "
+        "use --trust-pickle (trust_pickle=True)"
     )
 
 

@@ -199,7 +199,7 @@ class Deployer:
             try:
                 self._hooks.leaving(deployment, before.backend)
             except Exception:  # a job that does not stop: it fails with the model, which goes
-                _logger.exception("%s: the version that goes is still used", deployment.name)
+                _logger.exception("%s: the version to unload is still in use", deployment.name)
             self._hooks.arrived(deployment)
         self._drained(before, grace_s)
         self._hooks.parting(deployment, before.backend, grace_s)
@@ -207,7 +207,7 @@ class Deployer:
 
     def _replace(self, deployment: Deployment, model: str, before: str) -> None:
         serving = deployment.serving
-        self._on_loop(lambda: self._models.move(deployment, DeploymentState.LOADING, f"it is replaced by {model}"))
+        self._on_loop(lambda: self._models.move(deployment, DeploymentState.LOADING, f"replaced by {model}"))
         if serving is not None:
             deployment.leaves(serving.backend)
             self._let_go(deployment, serving)

@@ -78,9 +78,9 @@ _FAMILIES = (
             lambda seen: [(_ONLINE, seen.counts.offered_rows)]),
     _Family("counter", "refused_rows", "Rows refused because the replicas were at capacity.", ("lane",),
             lambda seen: [(_ONLINE, seen.counts.refused_rows)]),
-    _Family("counter", "precomputed_rows", "Rows looked up among the precomputed answers, by what was found.",
+    _Family("counter", "precomputed_rows", "Rows looked up in the precomputed answers, by result.",
             ("found",), lambda seen: sorted(seen.counts.looked_up.items())),
-    _Family("counter", "written_back_rows", "Rows computed live that were to be written back, by outcome.",
+    _Family("counter", "written_back_rows", "Rows computed live and passed to write-back, by outcome.",
             ("outcome",), lambda seen: sorted(seen.counts.written_back.items())),
     _Family("histogram", "stage_seconds", "Time spent in each stage of a request.", ("lane", "stage"), _stages),
     _Family("histogram", "request_seconds", "Time from a request's first byte to its reply.", ("lane",), _latency),
@@ -93,7 +93,8 @@ _FAMILIES = (
     _Family("counter", "device_seconds", "Device time used.", ("lane",), _by_lane("device_s")),
     _Family("counter", "wait_seconds", "Time that rows waited for the device, in total.", ("lane",),
             lambda seen: ((str(lane), waited_s) for lane, waited_s in seen.stats.waits_s.items())),
-    _Family("counter", "live_rows", "Answered live rows, by what else the device was running.", ("beside",),
+    _Family("counter", "live_rows", "Answered live rows, by whether the device was also running batch "
+                                    "rows.", ("beside",),
             lambda seen: ((beside, each.rows) for beside, each in seen.stats.live.items())),
     _Family("counter", "live_seconds", "Time from submission to result, summed over live rows.", ("beside",),
             lambda seen: ((beside, each.seconds) for beside, each in seen.stats.live.items())),
@@ -108,7 +109,7 @@ _FAMILIES = (
     _Family("gauge", "oldest_wait_seconds", "Waiting time of the oldest row in the queue.", ("lane",),
             lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
     _Family("counter", "slo_requests", "Live requests, or sequences of a language model, by whether the objective was "
-            "met; a request that the server refused or failed is outside.", ("slo",),
+            "met; a request that the server refused or failed counts as outside.", ("slo",),
             lambda seen: (("within", seen.within_slo), ("outside", seen.outside_slo))),
     _Family("gauge", "objective_seconds", "Objective for 99 % of the requests, by what it limits.", ("of",),
             lambda seen: seen.objectives_s.items()),
@@ -167,7 +168,9 @@ def _by_version(kinds: Mapping[str, Any], models: Mapping[str, Deployment]) -> I
     requests = kinds["counter"](
         "twoshift_version_requests", "Requests by version and status.", labels=(*labels, "status")
     )
-    latency = kinds["histogram"]("twoshift_version_request_seconds", "As request_seconds, by version.", labels=labels)
+    latency = kinds["histogram"](
+        "twoshift_version_request_seconds", "Time from a request's first byte to its reply, by version.", labels=labels
+    )
     share = kinds["gauge"]("twoshift_version_share", "Share of live requests, by version.", labels=(*labels, "role"))
     for name, model in models.items():
         for each in model.by_version():

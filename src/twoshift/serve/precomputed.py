@@ -171,9 +171,9 @@ class Precomputed:
 
     def _judged(self, key: bytes | None, stored: Looked, info: RuntimeInfo, now_unix_s: float) -> LookedUp:
         if key is None:
-            return LookedUp(Found.UNKEYED, why="it was not asked by key")
+            return LookedUp(Found.UNKEYED, why="the request has no key")
         if stored is None:
-            return LookedUp(Found.MISS, why="this key has none")
+            return LookedUp(Found.MISS, why="this key has no precomputed answer")
         if isinstance(stored, Unavailable):
             return LookedUp(Found.UNAVAILABLE, why=stored.why)
         if isinstance(stored, Broken):
@@ -182,7 +182,7 @@ class Precomputed:
             return LookedUp(Found.WRONG_VERSION, why=why)
         age_s = max(0.0, now_unix_s - stored.record.made_unix_s)  # clocks differ: nothing is made in the future
         if self.rules.max_age_s is not None and age_s > self.rules.max_age_s:
-            return LookedUp(Found.STALE, age_s=age_s, why=f"its answer is {age_s:,.0f} s old")
+            return LookedUp(Found.STALE, age_s=age_s, why=f"the precomputed answer is {age_s:,.0f} s old")
         try:
             columns = values_of(stored.made_by.columns, stored.record.data, stored.record.at)
         except Broken as error:
@@ -205,7 +205,7 @@ def other_version(made: Generation, info: RuntimeInfo) -> str:
         ("treatment of long texts", made.too_long, info.texts.too_long),
     ):
         if was != now:
-            return f"it was made by another version: its {what} is {was}, this model's {now}"
+            return f"the precomputed answer is from another version: its {what} is {was}, this model's is {now}"
     return ""
 
 

@@ -151,9 +151,15 @@ class PrecomputedTables:
         about = "When the newest precomputed answer was made, in Unix seconds."
         yield "gauge", "precomputed_newest_timestamp_seconds", about, label, made
         swaps = [(name, each.counts.swaps) for name, each, _ in seen]
-        yield "counter", "precomputed_swaps", "Tables of precomputed answers opened.", label, swaps
+        yield (
+            "counter",
+            "precomputed_swaps",
+            "Number of times that a table of precomputed answers was opened.",
+            label,
+            swaps,
+        )
         problems = [(name, each.counts.problems) for name, each, _ in seen]
-        about = "Looks that found precomputed answers missing, half there or damaged."
+        about = "Checks that found the table of precomputed answers missing, incomplete or damaged."
         yield "counter", "precomputed_problems", about, label, problems
 
 

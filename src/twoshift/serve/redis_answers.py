@@ -73,7 +73,7 @@ class RedisCalls:
                 loop.call_soon_threadsafe(settled, result)
 
         if not self.put(command, settle):
-            raise TimeoutError("too many look-ups wait for it")
+            raise TimeoutError("too many look-ups are waiting for Redis")
         return await answer
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ def _stored(table: OpenRedis, key: bytes, value: bytes | None) -> Looked:
     except Broken as error:
         return error
     if record.key != key:
-        return Broken("a precomputed row has another key than its place: load the answers again")
+        return Broken("a precomputed row is stored under the wrong key: load the answers again")
     return Stored(record, table.generation)
 
 

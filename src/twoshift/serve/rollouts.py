@@ -131,7 +131,7 @@ class Rollouts:
             found = self._store.list(1, rollout)
             if found:
                 return found[0]
-            raise NotFound("rollout", rollout, "a deployment that has had one")
+            raise NotFound("rollout", rollout, "a deployment that has had a rollout")
         return self._store.get(rollout)
 
     def events(self, rollout_id: str) -> list[RolloutEvent]:
@@ -163,7 +163,7 @@ class Rollouts:
         for run in [*self._runs.values()]:
             if run.record.deployment == name and not run.is_done and run.record.mode != "replace":
                 with contextlib.suppress(TwoshiftError):
-                    self._store.ask(run.record.id, "rollback : the deployment was loaded anew")
+                    self._store.ask(run.record.id, "rollback : the deployment was reloaded")
 
     def _deployment_for(self, asked: DeployRequest) -> Deployment:
         known, ref = self._models.all, parse_ref(asked.model)
@@ -177,7 +177,7 @@ class Rollouts:
             return known[asked.deployment]
         found = [name for name, each in self._settings.items() if name in known and _is_of(ref.name, name, each)]
         if len(found) != 1:
-            which = ": name it (`deploy --as`)" if found else ""
+            which = ": name one of them (`deploy --as`)" if found else ""
             told = f"one of {', '.join(sorted(found or known))}, which this server serves{which}"
             raise (InvalidInput if found else NotFound)("deployment", None if found else ref.name, told)
         return known[found[0]]
@@ -200,7 +200,7 @@ class Rollouts:
             active = next((other for other in self._store.active() if other.deployment == name), None)
             if active is None:
                 raise TryLater(f"a rollout of {name} has just ended", _TICK_S)
-            accepted = f"no other rollout of {name}: {active.id} to {active.candidate} goes on"
+            accepted = f"no other rollout of {name}: {active.id} to {active.candidate} is running"
             raise InvalidInput("model", asked.model, f"{accepted}; promote it or roll it back first")
         self._woken.set()
         return record
@@ -279,7 +279,7 @@ class Rollouts:
         running = next((run.record for run in self._runs.values() if run.record.deployment == deployment.name), None)
         if running is not None:
             if running.who == _alias_of(each) and now != running.candidate:
-                self._store.ask(running.id, f"rollback {_alias_of(each)}: it is {now} by now")
+                self._store.ask(running.id, f"rollback {_alias_of(each)}: the alias now points to {now}")
             self._followed.pop(deployment.name)  # it is looked at again after that one
             return False
         if now == deployment.backend.info.model or now == before:

@@ -49,7 +49,7 @@ class TlsFiles:
         try:
             self.context, self.pem = _loaded(self._cert, self._key)
         except InvalidInput as error:
-            _logger.warning("the TLS certificate was not replaced, the one before it stays in use: %s", error)
+            _logger.warning("the TLS certificate was not replaced, and the previous one stays in use: %s", error)
         else:
             _logger.warning("new connections use the new TLS certificate in %s", self._cert)
 

@@ -38,9 +38,9 @@ class Trial:
             return ""
         words = [line for line in lines if line and line != _BEGUN.strip()]
         if words:
-            return f"it ended the server when it was tried: {words[0]}"
+            return f"it crashed the server when it was tested: {words[0]}"
         if len(lines) >= _MOST_TRIES:
-            return f"the server ended {len(lines)} times while it was tried, killed or out of memory"
+            return f"the server ended {len(lines)} times while it was tested, killed or out of memory"
         return ""
 
     def begin(self) -> None:

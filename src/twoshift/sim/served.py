@@ -13,7 +13,7 @@ from twoshift.sim.host import HostCosts
 
 __all__ = ["ServedCurves", "read_served"]
 
-_EXPECTED = "what GET /v1/derived/{model} of a `twoshift serve` answers, with its curves"
+_EXPECTED = "the reply of GET /v1/derived/{model} of a `twoshift serve`, with its curves"
 
 
 @dataclass(frozen=True, slots=True)

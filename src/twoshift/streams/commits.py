@@ -25,8 +25,8 @@ class OutputGone(Broken):
     def on_server(cls, output: str) -> OutputGone:
         """With what a stream's owner can do about it on a server."""
         return cls(
-            f"{output} was deleted or replaced: the stream has committed rows there, and would commit them again; "
-            "put the folder back and resume the stream, or submit it again to begin anew"
+            f"{output} was deleted or replaced: the stream has committed rows there, and would commit them again; put "
+            "the folder back and resume the stream, or submit the stream again to start from the beginning"
         )
 
 
@@ -113,8 +113,8 @@ class StreamOutput:
         for part in parts:
             if part.first != expected:
                 raise Broken(
-                    f"{self._folder} lacks part-{expected:06d}: the stream has committed it, and later ones are there; "
-                    "restore it from a backup, or begin again with another output folder"
+                    f"{self._folder} lacks part-{expected:06d}: the stream has committed this part and later ones; "
+                    "restore the part from a backup, or start again with another output folder"
                 )
             expected = part.last + 1
 

@@ -178,7 +178,9 @@ class FolderSource:
             file = InputFile(location, 0, seen.identity, *named_encoding(location, self._format))
             upto = f"{'byte' if file.is_cut_by_bytes else 'row'} {seen.upto:,}"
             what = "replaced" if location in there else "deleted"
-            why = f"{location} was {what} after {upto}: the rest was not read; put it into a file of another name"
+            why = (
+                f"{location} was {what} after {upto}: the rest was not read; put the rest into a file with another name"
+            )
             _log.warning("%s", why)
             self._seen[location] = msgspec.structs.replace(seen, is_dead=True)
             self._lost.append((self._seen[location], f"{location} after {upto}", why))

@@ -89,7 +89,7 @@ class KafkaOutlet:
         if self._failed is not None:
             raise self._kafka.KafkaException(self._failed)
         if left:
-            raise TryLater(f"{self._place.shown} has not taken {left} messages within {_FLUSH_S:g} s", _RETRY_S)
+            raise TryLater(f"{self._place.shown} has not accepted {left} messages within {_FLUSH_S:g} s", _RETRY_S)
 
     def _delivered(self, error: Any, _message: Any) -> None:
         self._failed = self._failed or error
@@ -128,7 +128,7 @@ class KafkaOutlet:
         if error.code() in (kinds._FENCED, kinds.PRODUCER_FENCED, kinds.INVALID_PRODUCER_EPOCH):
             return Broken(f"another stream with the same output folder sends to {shown} now: run one of them")
         if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
-            return InvalidInput("to", shown, f"a topic that takes messages of this size ({error.str()})")
+            return InvalidInput("to", shown, f"a topic that accepts messages of this size ({error.str()})")
         if error.code() in (kinds._INVALID_ARG, kinds.TOPIC_AUTHORIZATION_FAILED, kinds.UNSUPPORTED_VERSION):
             return InvalidInput("to", shown, f"a topic that this stream may send to, in transactions ({error.str()})")
         return TryLater(f"{shown} does not answer ({error.str()})", _RETRY_S)
@@ -139,7 +139,7 @@ class KafkaOutlet:
         client = self._kafka.Producer(self._place.config() | {"error_cb": lambda _: None}, logger=_log)
         topic = client.list_topics(self._place.topic, timeout=_ANSWER_S).topics[self._place.topic]
         if topic.error is not None or not topic.partitions:
-            accepted = f"a topic that is there ({topic.error or 'it has no partitions'})"
+            accepted = f"an existing topic ({topic.error or 'it has no partitions'})"
             raise InvalidInput("to", self._place.shown, accepted)
         return sorted(topic.partitions)
 
@@ -192,7 +192,7 @@ class KafkaOutlet:
             else:
                 raise self._kafka.KafkaException(message.error())
         if partitions:
-            raise TryLater(f"{self._place.shown} does not tell its last messages", _RETRY_S)
+            raise TryLater(f"{self._place.shown} does not return its last messages", _RETRY_S)
         return last
 
     def _row(self, message: Any, job: str) -> tuple[_Row, bool]:

@@ -43,7 +43,7 @@ class KafkaPlace:
         parts = urlsplit(url)
         topic = parts.path.strip("/")
         if parts.scheme != "kafka" or not parts.netloc or "@" in parts.netloc or not topic or "/" in topic:
-            raise InvalidInput(field, url, f"{_ACCEPTED}; users and passwords stand in the file of KAFKA_CONFIG")
+            raise InvalidInput(field, url, f"{_ACCEPTED}; put users and passwords into the file of KAFKA_CONFIG")
         return cls(parts.netloc, topic, url)
 
     def config(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class KafkaSource:
             self._looked_s = 0.0
             raise TryLater(f"{self.name} does not answer ({error})", _RETRY_S) from error
         if topic.error is not None or not topic.partitions:
-            raise InvalidInput("source", self.name, f"a topic that is there ({topic.error or 'it has no partitions'})")
+            raise InvalidInput("source", self.name, f"an existing topic ({topic.error or 'it has no partitions'})")
         new = topic.partitions.keys() - self._next.keys()
         self._next |= dict.fromkeys(new, self._kafka.OFFSET_BEGINNING)
         if new or self._looked_s == 0.0:
@@ -180,8 +180,8 @@ class KafkaSource:
         if error.code() == kinds._AUTO_OFFSET_RESET:
             offset = self._next.get(partition or 0)
             raise Broken(
-                f"{self.name}: offset {offset} of partition {partition} is not there any more: messages were deleted "
-                "before they were read; begin again with another output folder"
+                f"{self.name}: offset {offset} of partition {partition} no longer exists: messages were deleted before "
+                "they were read; start again with another output folder"
             )
         self.close()
         raise TryLater(f"{self.name} does not answer ({error})", _RETRY_S)

@@ -24,10 +24,10 @@ _COUNTERS = (
     ("merged", "Parts merged into larger ones."),
 )
 _GAUGES = (
-    ("rows_per_s", "rows_per_second", "Rows committed a second, over the last minutes."),
-    ("lag_rows", "lag_rows", "Rows that wait at the source."),
-    ("lag_s", "lag_seconds", "How long the oldest row that is not committed has waited."),
-    ("window_s", "window_seconds", "From the arrival of the last window's oldest row to its commit."),
+    ("rows_per_s", "rows_per_second", "Rows committed per second, over the last minutes."),
+    ("lag_rows", "lag_rows", "Rows at the source that are not read yet."),
+    ("lag_s", "lag_seconds", "Waiting time of the oldest row that is not committed."),
+    ("window_s", "window_seconds", "Time from the arrival of the last window's oldest row to the window's commit."),
     ("window_rows", "window_rows", "Rows of the last window."),
     ("in_time_share", "in_time_ratio", "Share of the rows that were committed within the objective."),
     ("parts", "parts", "Parts in the output folder."),
@@ -46,7 +46,7 @@ def stream_metrics(streams: Streams, labels: tuple[str, ...] = ()) -> Iterator[F
         yield "counter", f"stream_{name}", about, labels, samples(attrgetter(name))
     for field, name, about in _GAUGES:
         yield "gauge", f"stream_{name}", about, labels, samples(attrgetter(field))
-    about = "How long after its arrival a row was committed, over the last minutes."
+    about = "Time from a row's arrival to its commit, over the last minutes."
     fresh = [
         (*names, quantile, seconds)
         for names, (now, _) in streams.items()
@@ -59,7 +59,7 @@ def stream_metrics(streams: Streams, labels: tuple[str, ...] = ()) -> Iterator[F
     about = "Predicted time until the stream is up to date; +Inf: rows arrive faster than they are scored."
     left = samples(lambda now: 0.0 if now.catch_up is None else now.catch_up.seconds)
     yield "gauge", "stream_catch_up_seconds", about, labels, left
-    about = "How often something had to be tried again, by what failed."
+    about = "Operations that failed and were retried, by kind."
     problems = [(*names, kind, count) for names, (now, _) in streams.items() for kind, count in now.problems]
     yield "counter", "stream_problems", about, (*labels, "kind"), problems
 

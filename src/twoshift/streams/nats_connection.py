@@ -112,7 +112,7 @@ class NatsConnection:
             return future.result(_ANSWER_S)
         except self._js_errors.NotFoundError as error:
             subject = self._place.subject
-            accepted = f"a subject of a JetStream stream that is there; there is none for {subject}"
+            accepted = f"a subject of an existing JetStream stream; none has {subject}"
             raise NotFound(self._field, self._place.shown, accepted) from error
         except (self._errors.AuthorizationError, self._errors.BadSubjectError) as error:
             raise InvalidInput(self._field, self._place.shown, f"{_ACCEPTED} ({error})") from error

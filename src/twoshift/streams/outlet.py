@@ -103,7 +103,7 @@ class Sending:
         missing = set(range(self._sent, committed)) - set(unmerged)
         if missing:
             accepted = (
-                f"the place that the stream was begun with: window {min(missing)} was not sent to it, and is merged"
+                f"the destination that the stream started with: window {min(missing)} was not sent there, and is merged"
             )
             raise InvalidInput("to", self._plan.settings.output, accepted)
         self._committed = committed

@@ -29,7 +29,7 @@ def existing_plan(output: Blobs, settings: JobSettings) -> Plan | None:
     if not plan.is_stream:
         raise InvalidInput("output", settings.output, "another folder: this one contains a job, not a stream")
     if plan.settings.inputs != settings.inputs:
-        accepted = f"the source that the stream in {settings.output} was begun with, {plan.settings.inputs[0]}"
+        accepted = f"the source that the stream in {settings.output} started with, {plan.settings.inputs[0]}"
         raise InvalidInput("source", settings.inputs[0], f"{accepted}, or another output folder")
     same_files(plan, settings, (), lambda _: "")
     return plan
@@ -66,4 +66,6 @@ def write_plan(output: Blobs, plan: Plan) -> None:
     """Once, before the first part."""
     location = plan_location(plan.settings.output)
     if not output.create(location, msgspec.json.encode(plan)):
-        raise InvalidInput("output", plan.settings.output, "another folder: another stream has just begun in this one")
+        raise InvalidInput(
+            "output", plan.settings.output, "another folder: another stream has just started in this one"
+        )

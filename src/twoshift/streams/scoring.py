@@ -203,8 +203,8 @@ class WindowScorer:
         if self._plan_identity() != self._begun_as:
             output = self._plan.settings.output
             raise OutputGone(
-                f"{output} was deleted or replaced while the stream wrote to it: run the same command again; "
-                "it goes on behind the parts that are there, or begins anew where there are none"
+                f"{output} was deleted or replaced while the stream wrote to it: run the same command again; it "
+                "continues after the existing parts, or starts from the beginning if there are none"
             )
         if letters:
             self._letters.write(number, letters)
@@ -244,4 +244,4 @@ def _left_out(location: str, files: Sequence[InputFile], pieces: Sequence[Piece]
     of_file = [piece for piece in pieces if files[piece.file].location == location]
     unit = "byte" if files[of_file[0].file].is_cut_by_bytes else "row"
     start, stop = min(piece.start for piece in of_file), max(piece.stop for piece in of_file)
-    return f"the stream leaves it out from {unit} {start:,} to {'its end' if stop == END else f'{stop:,}'}"
+    return f"the stream skips this file from {unit} {start:,} to {'its end' if stop == END else f'{stop:,}'}"

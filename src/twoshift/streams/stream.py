@@ -185,7 +185,7 @@ class Stream:
                 left_s = self._stop_at_s - time.monotonic()
                 self._sending.finish(None if math.isinf(left_s) else max(0.0, left_s))
         except Stopped:
-            _log.warning("windows in work were given up; the same command scores them again")
+            _log.warning("windows in progress were abandoned; the same command scores them again")
         finally:
             self._scorer.close(now=True)
             self._compactor.close()
@@ -201,7 +201,7 @@ class Stream:
         self._loading.begin(plan, self._output, [part.first for part in committed if part.windows == 1])
         first = self._loading.next_shard
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
-            accepted = "the store that the stream was begun with: parts that it lacks are merged into larger ones"
+            accepted = "the store that the stream started with: parts that it lacks are merged into larger ones"
             raise InvalidInput("into", self._job.into, accepted)
 
     def _begin_sending(self, plan: Plan, committed: list[CommittedPart]) -> None:
@@ -308,7 +308,7 @@ class Stream:
             pause_s = _AGAIN.pause_s(self._attempts, now_s - self._failing_since_s) or _AGAIN.longest_s
             self._retry_s = time.monotonic() + pause_s
             self._counts.problem("source", str(error))
-            _log.warning("%s does not answer, asked again in %.1f s: %s", self._source.name, pause_s, error)
+            _log.warning("%s does not answer; next attempt in %.1f s: %s", self._source.name, pause_s, error)
             return None
         if self._attempts:
             self._attempts = 0

@@ -252,7 +252,7 @@ class StreamHost:
     def _let_all_go(self) -> None:
         """Another server has the streams: what they have committed is there, and that one goes on."""
         if self._running:
-            _log.warning("another server runs the streams now: %d stop on this server", len(self._running))
+            _log.warning("another server runs the streams now: %d streams stop on this server", len(self._running))
         for each in self._running.values():
             each.stop(now=True)
             each.tick("", Counter())

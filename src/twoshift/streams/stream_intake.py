@@ -107,7 +107,7 @@ def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str)
             )
         return None
     if same.owner != owner:
-        raise InvalidInput("output", output, "another output folder: something else writes to this one")
+        raise InvalidInput("output", output, "another output folder: another job or stream writes to this one")
     if same.kind is not JobKindName.STREAM or stream_of(same) != (stream, job):
         raise InvalidInput("output", output, f"another output folder: {same.id} writes to this one")
     return same

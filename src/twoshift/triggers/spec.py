@@ -33,7 +33,7 @@ _HOUR_S, _DAY_S = 3600, 86_400
 
 @decodable
 class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A schedule. Either `cron` or `after` says when; `job` is a job file's keys, with placeholders."""
+    """A schedule: `cron` or `after` sets when it runs, and `job` has the keys of a job file, with placeholders."""
 
     name: str
     job: dict[str, Any]

@@ -53,7 +53,7 @@ class Guards:
         if request.header(b"transfer-encoding") is not None or not length.isdecimal() or int(length) > _MOST_BYTES:
             raise TooLarge("body", f"{length} bytes", f"at most {_MOST_BYTES:,} bytes with a content-length")
         if (coding := request.header(b"content-encoding")) is not None:  # it would be larger than it says
-            raise InvalidInput("content-encoding", coding, "a form as it is")
+            raise InvalidInput("content-encoding", coding, "an uncompressed form")
         return self.look(request)
 
     def _check_host(self, request: Request) -> None:
@@ -79,7 +79,7 @@ def check_origin(request: Request) -> None:
     if site is not None and site != "same-origin":
         raise Forbidden(f"only pages of this console may do this: the request is {site}")
     if origin is not None and _place(origin) != (request.header(b"host") or "").lower():
-        raise Forbidden(f"only pages of this console may do this, not those of {origin[:200]}")
+        raise Forbidden(f"only pages of this console may do this, not pages of {origin[:200]}")
 
 
 def secured(reply: Reply, content: str = _CONTENT, cache: bytes = b"no-store") -> Reply:

@@ -63,7 +63,7 @@ def _cap_card(plan: Plan) -> report.Card:
     note = f"{_ms(cap.budget_s)} of waiting, {cap.efficiency:.0%} of the best rate"
     if not cap.batch:
         note = f"one row takes {_ms(cap.call_s)}, the budget is {_ms(cap.budget_s)}"
-    return report.Card("head-of-line cap", rows, note, "good" if cap.batch else "bad")
+    return report.Card("largest background call", rows, note, "good" if cap.batch else "bad")
 
 
 def _words(plan: Plan) -> Iterator[str]:
@@ -88,7 +88,12 @@ def _dollars(plan: Plan) -> report.Figure:
         marks.append(report.Mark(float(knee), f"knee {knee:,}", "x"))
     series = [report.Series("dollars", [row.batch for row in rows], [row.usd_per_million for row in rows])]
     return report.line_chart(
-        "Dollars per million rows", series, _BATCH, _DOLLARS, marks=marks, note="By rows per call; idle time is paid."
+        "Dollars per million rows",
+        series,
+        _BATCH,
+        _DOLLARS,
+        marks=marks,
+        note="By rows per call; idle time is included.",
     )
 
 
@@ -105,7 +110,7 @@ def _calls(plan: Plan) -> report.Figure:
     y = report.Axis("milliseconds", kind="ms", scale="log")
     return report.line_chart(
         "Time of a call and of a row", series, _BATCH, y, marks=marks,
-        note="A live request may meet a background call of the cap's size.",
+        note="A live request may have to wait for a background call of the largest size.",
     )  # fmt: skip
 
 
@@ -140,7 +145,7 @@ def _roofline(plan: Plan) -> Iterator[report.Figure]:
         report.Axis("FLOP per byte", scale="log"),
         report.Axis("TFLOP/s", scale="log"),
         marks=marks,
-        note="Left of the ridge more rows are almost free; right of it a call only becomes longer.",
+        note="Left of the ridge, more rows are almost free; right of the ridge, more rows only make a call longer.",
     )
 
 

@@ -111,7 +111,7 @@ class Sampler:
             try:
                 await self.tick()
             except Exception:
-                _logger.exception("the console could not look at the deployments")
+                _logger.exception("the console could not read the state of the deployments")
             await asyncio.sleep(max(0.1, began_s + _TICK_S - time.monotonic()))
 
     async def tick(self) -> None:

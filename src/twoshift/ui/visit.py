@@ -62,14 +62,14 @@ class Visit:
         if self._form is None:
             found = self.unsigned_form(self._request)
             if not is_same(self.session.token, found.pop("token", "")):
-                raise Forbidden("the form is not one of this session: load the page again")
+                raise Forbidden("the form does not belong to this session: load the page again")
             self._form = found
         return self._form
 
     def script(self) -> bytes:
         """What a script has sent; raises Forbidden where it does not know the session's token."""
         if not is_same(self.session.token, self._request.header(b"x-console-token") or ""):
-            raise Forbidden("the request is not of a page of this session: load the page again")
+            raise Forbidden("the request does not come from a page of this session: load the page again")
         return bytes(self._request.body)
 
     async def reply(self, method: str, path: str, body: bytes = b"") -> Reply:

@@ -46,7 +46,7 @@ class RegisteredVersions:
             return
         where = "the GPU" if on_gpu else "this machine"
         accepted = f"at most {free / 1e9:.2f} GB, which {where} has free beside {deployment}"
-        told = f"{accepted}; --replace (mode = replace) unloads {each.model} first, and loads it in its place"
+        told = f"{accepted}; --replace (mode = replace) unloads {each.model} first, and then loads the new version"
         raise TooLarge("model", f"{candidate.ref}, which needs about {needs / 1e9:.2f} GB,", told)
 
 

@@ -122,7 +122,7 @@ class ComparedJob:
             registry = registry_at(self.settings.registry)
             registry.evaluations.keep(ref, "against", self._place, made.stable, made.figures())
         except TwoshiftError as error:  # it may be read-only; the report has it
-            _logger.warning("The comparison is in the report and not in the registry: %s", error)
+            _logger.warning("The comparison is in the report, but could not be stored in the registry: %s", error)
 
 
 def _plan(folder: str) -> Plan:

@@ -135,7 +135,7 @@ def believed_steps(
     found = stored_profile(runtime.info)
     if found is None or is_enough(found.cost):
         return found
-    note(f"By its stored profile {runtime.info.model} cannot meet the objective: the profile is not used")
+    note(f"According to its stored profile, {runtime.info.model} cannot meet the objective: the profile is not used")
     return None
 
 

@@ -132,7 +132,7 @@ def checked(artifact: Artifact, scratch: Path, load: Callable[[str], LoadedFacts
             return artifact
         found = load(word)
     except InvalidInput as error:
-        accepted = f"{error.accepted.replace(str(folder), _place(artifact))} (--no-check pushes it as it is)"
+        accepted = f"{error.accepted.replace(str(folder), _place(artifact))} (--no-check pushes it without this check)"
         if str(folder) in error.field:  # a place in a file of the model
             raise InvalidInput(error.field.replace(str(folder), _place(artifact)), error.value, accepted) from error
         kind = type(error) if isinstance(error, NotInstalled | UnusableModel) else InvalidInput

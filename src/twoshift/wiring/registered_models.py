@@ -133,7 +133,7 @@ def local_model(
         return LocalModel(word, word)
     version, location = found.version, registry_location(registry)
     if version.needs_trust and not trust_pickle:
-        accepted = "--trust-pickle (trust_pickle=True), if you trust who pushed it: loading it runs code from it"
+        accepted = "--trust-pickle (trust_pickle=True), if you trust the author: loading the model runs code from it"
         raise InvalidInput("model", version.ref, accepted)
     folder = model_cache().folder(version)
     if folder is None:
@@ -181,7 +181,7 @@ def _asked(ref: ModelRef, registry: str | None, is_known: bool) -> Version:
     except NotFound:
         if is_known and not store.exists:  # a drive that is not mounted, a bucket that was emptied
             raise TryLater(
-                f"the registry at {store.root} is not there at the moment; check that its disk is mounted", 30.0
+                f"the registry at {store.root} does not exist at the moment; check that its disk is mounted", 30.0
             ) from None
         if not ref.is_explicit:
             raise _unknown_word(ref.name, store) from None

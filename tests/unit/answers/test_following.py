@@ -94,7 +94,7 @@ def test_answers_that_are_deleted_are_not_served_and_come_back(place: Path, capl
     followed.look()
     followed.look()
     assert followed.now() is None
-    assert [each.message for each in caplog.records if "are gone" in each.message] == [followed.why_none]
+    assert [each.message for each in caplog.records if "no longer served" in each.message] == [followed.why_none]
     put(place, "again", {b"a": b"3"})
     followed.look()
     assert value(followed, b"a") == b"3"

@@ -111,7 +111,8 @@ def test_another_version_of_the_model_is_named_by_its_number_with_what_to_do() -
     begun = msgspec.structs.replace(plan(), model=msgspec.structs.replace(MODEL, name="m:1"))
     now = msgspec.structs.replace(MODEL, name="m:2", checksum="xyz")
     with pytest.raises(
-        InvalidInput, match=r"it began with m:1, and the model is m:2 now; to finish it, name m:1, or deploy it again"
+        InvalidInput,
+        match=r"the job began with m:1, and the model is now m:2; to finish the job, use m:1, or deploy m:1",
     ) as told:
         check_same_model(begun, settings(), now)
     assert "xyz" not in str(told.value)

@@ -136,7 +136,7 @@ def test_closing_ends_those_that_wait_for_room(bench: Bench) -> None:
 @pytest.mark.slow
 def test_places_where_nothing_can_be_done_are_told_of_and_not_tried_for_ever(bench: Bench) -> None:
     cluster = Cluster()
-    cluster.problem = "on a node can do nothing there"
+    cluster.problem = "on a node cannot run there"
     cluster.room.set()
     scoring, _ = begun(bench, cluster)
     until(lambda: scoring.at_once == 1 and len(cluster.noted) >= 3)
@@ -144,21 +144,21 @@ def test_places_where_nothing_can_be_done_are_told_of_and_not_tried_for_ever(ben
     scoring.begin(1, 0)
     until(lambda: bench.of(Scored))
     assert scoring.at_once == 1
-    assert set(cluster.noted) == {"A preparing process on a node can do nothing there"}
+    assert set(cluster.noted) == {"A preparing process on a node cannot run there"}
     assert len(cluster.lines) == tried <= 4
 
 
 @pytest.mark.slow
 def test_a_process_that_is_of_no_use_gives_its_shard_back_and_no_shard_is_blamed(bench: Bench) -> None:
     cluster = Cluster()
-    cluster.late_problem = "prepares other rows"
+    cluster.late_problem = "prepares rows differently"
     cluster.room.set()
     scoring, _ = begun(bench, cluster)
     until(lambda: scoring.at_once == 2)
     scoring.begin(1, 0)
     until(lambda: bench.of(Failed))
     assert [(each.lease, each.given_up) for each in bench.of(Failed)] == [(1, True)]
-    assert cluster.noted == ["A preparing process prepares other rows"]
+    assert cluster.noted == ["A preparing process prepares rows differently"]
 
 
 class Store:

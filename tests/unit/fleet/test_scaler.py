@@ -130,7 +130,7 @@ def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCapture
     assert world.fleet.asked == []
     assert world.scaler.decisions["hold", Signal.BORROW] > 5
     assert [record.message for record in caplog.records if "no replica is added" in record.message] == [
-        "no replica is added, because batch rows leave capacity to live requests: hold 1: 88 rows/s fit on "
+        "no replica is added, because holding back batch rows frees enough capacity: hold 1: 88 rows/s fit on "
         "1 replica if batch rows leave them the capacity"
     ]
     world.live(15, offered=95, harvested=5)

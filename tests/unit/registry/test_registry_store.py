@@ -236,7 +236,7 @@ def test_words_that_name_a_registered_model(word: str, ref: ModelRef | None) -> 
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="two are called a"):
+    with pytest.raises(InvalidInput, match="two files are called a"):
         Artifact(".", (ArtifactFile("a", tmp_path), ArtifactFile("a", tmp_path)), "source")
 
 

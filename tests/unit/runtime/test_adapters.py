@@ -141,7 +141,7 @@ def test_names_are_checked_and_another_server_has_its_own() -> None:
     check_adapter("sql", "m", {"sql": 1})
     with pytest.raises(NotFound, match="one of m, sql"):
         check_adapter("chess", "m", {"sql": 1})
-    with pytest.raises(InvalidInput, match="for a model at an address"):
+    with pytest.raises(InvalidInput, match="for a remote model"):
         load_llm("http://127.0.0.1:1/v1#x", LlmOptions(adapters={"sql": "adapters/sql"}))
 
 

@@ -120,7 +120,7 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("twoshift.runtime.llm.precision.needed", lambda *_: two)
     monkeypatch.setattr("twoshift.runtime.llm.precision.chosen_cuda", lambda device: device)
     assert checked_device(LlmOptions("cuda:0", tensor_parallel=2), None) == "cuda:0"
-    with pytest.raises(InvalidInput, match="at most 1: there are 1 GPU from cuda:1 on"):
+    with pytest.raises(InvalidInput, match="at most 1: this machine has 1 GPU from cuda:1 on"):
         checked_device(LlmOptions("cuda:1", tensor_parallel=2), None)
 
 
@@ -154,7 +154,7 @@ def test_replicas_share_gpus_out_in_groups() -> None:
 def test_batch_invariance_is_asked_for_before_vllm_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_BATCH_INVARIANT", raising=False)
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
-    with pytest.raises(InvalidInput, match="without it before"):
+    with pytest.raises(InvalidInput, match="without this mode"):
         ask_for_batch_invariance()
     monkeypatch.delitem(sys.modules, "vllm")
     ask_for_batch_invariance()

@@ -142,7 +142,9 @@ def test_a_row_that_seems_to_be_made_in_the_future_has_the_age_0() -> None:
     assert (answer.source, answer.age_s) == ("precomputed", 0.0)
 
 
-@pytest.mark.parametrize(("key", "why"), [("x", "has none"), ("old", "100 s old"), (None, "computes nothing live")])
+@pytest.mark.parametrize(
+    ("key", "why"), [("x", "has no precomputed answer"), ("old", "100 s old"), (None, "computes nothing live")]
+)
 def test_nothing_is_computed_where_misses_are_errors(key: str | None, why: str) -> None:
     live, wanted = Live(), InvalidInput if key is None else NotFound
     with pytest.raises(wanted, match=why) as raised:

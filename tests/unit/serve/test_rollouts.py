@@ -435,5 +435,5 @@ def test_a_candidate_that_ended_the_server_is_rolled_back_and_not_loaded_again(s
     again.tick(1.0)
     ended = again.rollouts.get("m")
     assert ended.stage == "rolled_back"
-    assert "it ended the server when it was tried: os._exit(3) in model" in ended.reason
+    assert "it crashed the server when it was tested: os._exit(3) in model" in ended.reason
     assert again.acts.did == []

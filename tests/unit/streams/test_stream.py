@@ -396,7 +396,7 @@ def test_a_file_that_goes_while_it_is_read_is_a_dead_letter_that_says_what_is_le
     stream.run(lambda now: (streaming.inbox / "a.jsonl").unlink(missing_ok=True) if now.windows else None)
     letters = streaming.letters()
     assert letters
-    assert all("was deleted" in each["error"] and "leaves it out from byte" in each["error"] for each in letters)
+    assert all("was deleted" in each["error"] and "skips this file from byte" in each["error"] for each in letters)
     assert stream.counts.snapshot.dead_letters == len(letters)
 
 

@@ -192,7 +192,9 @@ def _latest(location: str, blobs: Blobs) -> str:
     numbers = [int(re.sub(r"\D.*", "", name.removeprefix("v")) or 0) for name in names]
     last = [name for name, number in zip(names, numbers, strict=True) if number == max(numbers)]
     if len(last) != 1:
-        accepted = f"the table's metadata file (NAME{_SUFFIX}): the folder does not tell which one is the latest"
+        accepted = (
+            f"the table's metadata file (NAME{_SUFFIX}): the folder does not show which metadata file is the latest"
+        )
         raise InvalidInput("inputs", location, accepted)
     return f"{folder}/{last[0]}"
 

@@ -50,7 +50,7 @@ class PreparingActor:
         except Exception as error:  # a package that is not there, for one: no shard is to blame
             return f"cannot prepare rows ({type(error).__name__}: {error}): install the same packages on every node"
         if not is_same:  # the library of another version, for one
-            return "prepares other rows than its worker: install the same packages on every node"
+            return "prepares rows differently from its worker: install the same packages on every node"
         store = StoredBlocks(needed("ray", "ray", "ray", "engine"))
         self._preparer = ShardPreparer(task, store, self._outbox.put, ended=lambda: self._outbox.put(None))
         return None

@@ -19,7 +19,8 @@ from twoshift.runtime.devices import visible_gpus
 __all__ = ["NOT_RUNNING", "Places", "Preparers"]
 
 NOT_RUNNING = (
-    "Preparing processes do not run yet, as if the cluster had no CPU for them; until they do, workers prepare the rows"
+    "No preparing process has started yet; the cluster may have no free CPU. Until one starts, the workers "
+    "prepare the rows"
 )
 
 _READ_AND_WRITTEN_S = 10e-6  # a row, besides its preparation: of Parquet, with 384 numbers as its answer

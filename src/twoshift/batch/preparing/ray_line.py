@@ -35,7 +35,7 @@ class RayLine:
         arrived: Arrived = self._called("arrived")
         self._place = arrived.place
         if arrived.problem is not None:
-            raise Unfit(f"{self._place} can do nothing there: {arrived.problem}")
+            raise Unfit(f"{self._place} cannot run there: {arrived.problem}")
 
     def begin(self, given: bytes) -> None:
         """A Given, pickled; raises Unfit."""

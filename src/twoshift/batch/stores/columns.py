@@ -53,7 +53,7 @@ def check_columns(table: StoreTable, found: Mapping[str, Column], added: Mapping
         if column.accepts is not None and kind not in column.accepts:
             _refuse(table, f"a table whose column {field.name} holds {_plain(field.type)}; it is {column.type}")
         if kind == "vector" and column.dimension not in (None, field.type.list_size):
-            length = f"vectors of {field.type.list_size:,} numbers, as the model makes them"
+            length = f"vectors of {field.type.list_size:,} numbers, as the model returns them"
             _refuse(table, f"a table whose column {field.name} holds {length}; it is {column.type}")
     unfilled = [name for name, each in found.items() if each.must_be_filled and name not in table.schema.names]
     if table.is_whole and unfilled:

@@ -105,7 +105,7 @@ class DuckdbStore:
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:  # locked by another process, or the disk
             raise TryLater(f"{self._path}: {first_line(error)}", _RETRY_S) from error
         except duckdb.Error as error:
-            accepted = f"a database that takes the rows ({first_line(error)})"
+            accepted = f"a database that accepts the rows ({first_line(error)})"
             raise InvalidInput("into", self._path, accepted) from error
 
 

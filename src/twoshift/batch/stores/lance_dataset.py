@@ -109,7 +109,7 @@ class LanceStore:
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput(
-                "into", self._place, f"a Lance dataset that takes the rows ({first_line(error)})"
+                "into", self._place, f"a Lance dataset that accepts the rows ({first_line(error)})"
             ) from error
 
 

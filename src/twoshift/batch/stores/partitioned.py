@@ -47,7 +47,7 @@ class PartitionedStore:
         stored = self._marks / _SCHEMA
         if table.is_whole and stored.exists() and msgspec.json.decode(stored.read_bytes()) != _described(table):
             accepted = (
-                f"a new folder: the files in {self._folder} have other columns, or are partitioned by another one"
+                f"a new folder: the files in {self._folder} have other columns, or are partitioned by another column"
             )
             raise InvalidInput("into", str(self._folder), accepted)
 
@@ -105,7 +105,7 @@ _FIT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.ty
 
 def _column(table: StoreTable) -> str:
     if table.partition_by is None:
-        raise InvalidInput("partition_by", None, "the column by whose values a folder of Parquet files is divided")
+        raise InvalidInput("partition_by", None, "the column that partitions the folder of Parquet files")
     return table.partition_by
 
 

@@ -192,7 +192,7 @@ class PostgresStore:
             is_gone = isinstance(error, self._psycopg.OperationalError) and not state
             if is_gone or state.startswith(_LATER):
                 raise TryLater(f"{self._shown}: {first_line(error).strip()}", _RETRY_S) from error
-            accepted = f"a database that takes the rows ({first_line(error).strip()})"
+            accepted = f"a database that accepts the rows ({first_line(error).strip()})"
             raise InvalidInput("into", self._shown, accepted) from error
 
 

@@ -131,7 +131,9 @@ class QdrantStore:
         except errors.UnexpectedResponse as error:
             if (error.status_code or 0) >= 500 or error.status_code == 429:
                 raise TryLater(f"{self._place}: {first_line(error)}", _RETRY_S) from error
-            raise InvalidInput("into", self._place, f"a Qdrant that takes the points ({first_line(error)})") from error
+            raise InvalidInput(
+                "into", self._place, f"a Qdrant server that accepts the points ({first_line(error)})"
+            ) from error
         except RuntimeError as error:  # the folder is in use
             raise TryLater(f"{self._place}: {first_line(error)}", _RETRY_S) from error
 

@@ -18,13 +18,15 @@ __all__ = ["KeyedRows", "newest", "store_table", "version_of", "without_nan"]
 
 _SHOWN_CHECKSUM = 12
 _OURS = (ROW, JOB, VERSION)
-_NO_NAN = "has a value that is NaN or infinite, which the store cannot hold; the part has it"
+_NO_NAN = "has a NaN or infinite value, which the store cannot hold; the output file has the value"
 
 
 def store_table(settings: JobSettings, schema: pa.Schema, is_whole: bool = True) -> StoreTable:
     """The table for rows of that schema; raises InvalidInput where one of their columns has a name of ours."""
     if taken := next((name for name in schema.names if name in _OURS), None):
-        raise InvalidInput("keep", taken, f"columns with other names: {', '.join(_OURS)} are Twoshift's own in a store")
+        raise InvalidInput(
+            "keep", taken, f"columns with other names: {', '.join(_OURS)} are reserved by Twoshift in a store"
+        )
     key = settings.into_key or ROW
     own = [pa.field(name, pa.string()) for name in ((ROW, *sorted(OPTIONAL)) if key == ROW else sorted(OPTIONAL))]
     fields = [field.with_nullable(True) for field in schema]

@@ -114,7 +114,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _LATER:
                 raise TryLater(f"{self._path}: {error}", _RETRY_S) from error
-            raise InvalidInput("into", self._path, f"a database that takes the rows ({error})") from error
+            raise InvalidInput("into", self._path, f"a database that accepts the rows ({error})") from error
 
 
 def _count(session: sqlite3.Connection, table: StoreTable) -> int:

@@ -88,7 +88,7 @@ def _fit(used: Sequence[Sample], path: str, predict: int | None) -> Fit:
     try:
         return fit_call_cost(used)
     except InvalidInput as error:
-        held = "" if predict is None else f", beside those of {predict} rows, which are held out"
+        held = "" if predict is None else f", in addition to the samples of {predict} rows, which are held out"
         raise InvalidInput(path, f"{len(used)} samples", f"{error.accepted}{held}") from error
 
 
@@ -168,15 +168,16 @@ def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
     lines: list[str] = []
     if fit.outliers > 0.05 * fit.samples:
         lines.append(
-            f"{fit.outliers / fit.samples:.0%} of the calls stalled and are not part of the curve. On a "
-            "machine that is shared like this, live requests will stall as often."
+            f"{fit.outliers / fit.samples:.0%} of the calls stalled and are not part of the curve. Live requests on "
+            "this machine will stall as often."
         )
     if prediction is not None:
         rows = "1 row" if prediction.rows == 1 else f"{prediction.rows:,} rows"
         line = f"A call of {rows} should take {pretty(prediction.predicted_s * 1e3)} ms."
         if prediction.measured_s is not None and prediction.error is not None:
             line += (
-                f" It was measured, and held out of the fit: {pretty(prediction.measured_s * 1e3)} ms, so the "
+                f" The measured time, which was held out of the fit, is {pretty(prediction.measured_s * 1e3)} ms, so "
+                "the "
                 f"prediction is {prediction.error:.1%} off."
             )
         lines.append(line)

@@ -115,7 +115,7 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
 def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measured: bool) -> str:
     kind = "measured" if is_measured else "ESTIMATED, not measured"
     lines = [
-        f"Until then: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "
+        f"Time until the deadline: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "
         f"{pretty(made.live_per_device)} live requests/s at the objective, scores "
         f"{pretty(made.batch_per_device)} rows/s alone, and {pretty(made.beside_per_device)} rows/s in calls "
         "short enough for live requests."
@@ -129,8 +129,8 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
     if not made.one.spares and made.live.devices:
         lines.append("Without a spare, live requests miss their objective while a device is replaced.")
     lines.append(
-        "Only calls of the model are counted. A job also reads, prepares and writes rows: its report has what was "
-        "predicted from its first rows, preparing included, and what it took."
+        "Only forward calls are counted. A job also reads, prepares and writes rows: its report compares the time "
+        "predicted from its first rows, preparation included, with the actual time."
     )
     if not is_measured:
         lines.append("Measure before renting: `twoshift profile MODEL` on that device, then --profile.")

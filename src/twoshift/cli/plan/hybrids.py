@@ -82,7 +82,7 @@ def hybrid_command(
 def _words(made: HybridPlan, every_s: float) -> str:
     best, none = made.best, made.points[0]
     if not best.keys:
-        return "Precompute nothing: each key costs less live."
+        return "Precompute nothing: every key is cheaper to compute live."
     saved = f"{1 - best.usd_per_day / none.usd_per_day:.0%} less than all live" if none.usd_per_day else "as all live"
     asked = f"{made.least_requests:.3g} times in {format_duration(every_s)}"
     return (

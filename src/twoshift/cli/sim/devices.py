@@ -34,7 +34,7 @@ def chosen_server(source: str) -> ServedCurves:
     from twoshift.sim.served import read_served
 
     if not source.startswith(("http://", "https://")):
-        text = read_text(source, "--server", "what GET /v1/derived/{model} has answered")
+        text = read_text(source, "--server", "the reply of GET /v1/derived/{model}")
         try:
             return read_served(json.loads(text), "--server")
         except (ValueError, RecursionError):

@@ -115,7 +115,10 @@ def _copies(study: JobStudy) -> str:
     if not math.isfinite(gain_s):
         return f"{pretty(yes.speculated, 3)} shards were copied."
     word = "earlier" if gain_s >= 0 else "later"
-    return f"Speculation ends the job {format_duration(abs(gain_s))} {word} for {pretty(yes.speculated, 3)} copies."
+    return (
+        f"Speculative execution ends the job {format_duration(abs(gain_s))} {word} for {pretty(yes.speculated, 3)} "
+        "copies."
+    )
 
 
 def _scaled(study: JobStudy) -> list[str]:
@@ -143,8 +146,8 @@ def job_words(study: JobStudy) -> str:
     """What the table says."""
     yes, no = study.with_speculation, study.without_speculation
     lines = [
-        f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs with and "
-        f"without speculation. Without failures the job would take {format_duration(study.ideal_s)}.",
+        f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs with and without "
+        f"speculative execution. Without failures the job would take {format_duration(study.ideal_s)}.",
         f"Preemptions ({pretty(yes.preemptions, 3)} per run) lose {yes.lost_share:.2%} of the paid time.",
         _copies(study),
         *(_scaled(study) if study.spec.scales else _advice(study)),

@@ -49,7 +49,9 @@ def rollout_command(*, as_json: JsonFlag = False, **given: Any) -> None:
         raise typer.Exit(replay_rollout(settings.replay, report, as_json))
     specs = _specs(settings)
     if record and len(specs) > 1:
-        raise InvalidInput("--record", record, "one --scenario, or a candidate of your own: a record is of one rollout")
+        raise InvalidInput(
+            "--record", record, "one --scenario, or options that describe one candidate: a record contains one rollout"
+        )
     studies = _simulate(specs, settings.runs)
     _write(specs, record, report, studies)
     show(as_json, {name: _data(study) for name, study in studies.items()}, _table(studies), _words(studies))
@@ -155,7 +157,8 @@ def _words(studies: dict[str, RolloutStudy]) -> str:
 
     lines = [
         "exposed: live requests that the candidate answered before it was promoted or rolled back; failed: how many of "
-        "them it failed, on average; share: the largest that it had. Requests, shares and times are medians."
+        "these requests failed, on average; share: the candidate's largest share. Requests, shares and times are "
+        "medians."
     ]
     for name, study in studies.items():
         about = f"{SCENARIOS[name][0]}: " if name in SCENARIOS else ""

@@ -1,4 +1,4 @@
-"""One workload on one device from every side: dollars, knee, head-of-line cap, memory, roofline and levers."""
+"""One workload on one device from every side: dollars, knee, largest background call, memory, roofline and levers."""
 
 from __future__ import annotations
 

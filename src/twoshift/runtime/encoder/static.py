@@ -99,7 +99,7 @@ def _table(file: Path) -> tuple[Floats, bool]:
         raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected a vector for each token")
     if "mapping" in held:
         if held["mapping"].min(initial=0) < 0 or held["mapping"].max(initial=0) >= len(table):
-            raise Broken(f"{file} is damaged: its mapping names vectors that are not there; copy it again")
+            raise Broken(f"{file} is damaged: its mapping refers to vectors that do not exist; copy the file again")
         table = table[held["mapping"]]
     if "weights" in held:
         if held["weights"].shape != table.shape[:1]:

@@ -103,7 +103,7 @@ def _check_parallel(devices: int, cuda: str | None) -> None:
     there = needed("torch", "vllm", cuda).cuda.device_count() - _index(cuda)
     if devices > there:
         seen = f"{there} GPU{'' if there == 1 else 's'}"
-        raise InvalidInput("tensor_parallel", devices, f"at most {there}: there are {seen} from {cuda} on")
+        raise InvalidInput("tensor_parallel", devices, f"at most {there}: this machine has {seen} from {cuda} on")
 
 
 def chosen_gpus(cuda: str, devices: int) -> str:
@@ -131,7 +131,7 @@ def device_name(cuda: str | None, threads: int, options: LlmOptions) -> str:
 def ask_for_batch_invariance() -> None:
     """Have vLLM give a sequence the same answer in every batch: it looks at its environment when it is imported."""
     if "vllm" in sys.modules and os.environ.get(_INVARIANT) != "1":
-        raise InvalidInput("batch_invariant", True, "no value: this process has loaded vLLM without it before")
+        raise InvalidInput("batch_invariant", True, "no value: this process has already loaded vLLM without this mode")
     os.environ[_INVARIANT] = "1"
 
 

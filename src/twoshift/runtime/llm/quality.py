@@ -117,7 +117,7 @@ def _passed(report: QualityReport, model: str, precision: str, is_asked: bool) -
     reached = f"in {precision}, {model} reaches {report.figure:.4f} ({report.measure}, {report.rows} rows)"
     if is_asked:
         raise InvalidInput("at_least", report.at_least, f"at most {report.figure:.4f}, or another model: {reached}")
-    required = f"at least {report.at_least:g} is required (--at-least sets another bar)"
+    required = f"at least {report.at_least:g} is required (--at-least sets another minimum)"
     raise InvalidInput("precision", precision, f"bf16: {reached}, and {required}")
 
 

@@ -42,10 +42,10 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     if not urlsplit(address).hostname:
         raise InvalidInput("model", model, "http://host:port/v1#name")
     if options.tool_parser is not None:
-        raise InvalidInput("tool_parser", options.tool_parser, "none for a model at an address: its server has one")
+        raise InvalidInput("tool_parser", options.tool_parser, "no value: the server of a remote model has its own")
     if options.adapters:
         given = ", ".join(options.adapters.values())
-        raise InvalidInput("adapter", given, "none for a model at an address: give the adapter's name as the model")
+        raise InvalidInput("adapter", given, "no value: for a remote model, use the adapter's name as the model")
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get(KEY))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)

@@ -60,7 +60,7 @@ def check_schema(text: str) -> None:
     _check_depth(schema, _DEEPEST)
     _Walk(schema).check()
     if (found := endless(schema)) is not None:
-        raise _refused(found, "a schema that a finite answer can satisfy: this schema contains itself without end")
+        raise _refused(found, "a schema that a finite answer can satisfy: this schema contains itself endlessly")
 
 
 class _Walk:

@@ -99,7 +99,7 @@ def _required_schema(use: ToolUse) -> str:
         schema = json.loads(_parameters(tool))
         for name, definition in schema.pop("$defs", {}).items():
             if definitions.setdefault(name, definition) != definition:
-                raise InvalidInput("tools", name, "one definition of that name in all tools")
+                raise InvalidInput("tools", name, "one definition of this name in all tools")
         if _refers_to_root(schema):
             raise InvalidInput("tools", tool.name, "parameters without a $ref to #, or the function by its name")
         calls.append(

@@ -232,7 +232,7 @@ class VllmRuntime:
             check_adapter(row.adapter, self.info.model, self._adapters)
             self._check_biases(row.params)
             if forced.get(id(row.tools)) and row.params.json_schema is not None:
-                raise InvalidInput("json_schema", "given", "none, where a tool has to be called")
+                raise InvalidInput("json_schema", "given", "no value if a tool must be called")
         for schema in {row.params.json_schema for row in rows} - {None}:
             self._check_schema(schema)
         return self._prompts.prepare([_forced(row, forced.get(id(row.tools))) for row in rows])
@@ -414,7 +414,7 @@ def _ending(reason: str | None, structured: bool = False) -> tuple[FinishReason 
     if reason in ("stop", "length"):
         return FinishReason(reason), None
     if structured:
-        accepted = "a schema that the model can complete: after some token it allowed no other"
+        accepted = "a schema that the model can complete: after some token, it allows no further token"
         return None, InvalidInput("json_schema", "this schema", accepted)
     return None, Broken(f"vLLM ended the sequence: {reason}")
 

@@ -15,7 +15,7 @@ LEAST_EXPIRY_S, MOST_EXPIRY_S = 3600, 2_592_000
 
 
 class FileView(Struct, kw_only=True):
-    """A file."""
+    """A stored file."""
 
     id: str
     object: Literal["file"] = "file"
@@ -38,7 +38,7 @@ class FileList(Struct, kw_only=True):
 
 
 class Deleted(Struct, kw_only=True):
-    """A file that is no more."""
+    """Reply after a file was deleted."""
 
     id: str
     object: Literal["file"] = "file"
@@ -46,7 +46,7 @@ class Deleted(Struct, kw_only=True):
 
 
 class ExpiresAfter(Struct):
-    """When the files of a batch go."""
+    """When the files of a batch expire."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, Meta(ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S)]
@@ -72,7 +72,7 @@ class RetryBatch(Struct):
 
 
 class BatchError(Struct):
-    """What is wrong with the input."""
+    """An error in the input of a batch."""
 
     code: str
     message: str
@@ -81,14 +81,14 @@ class BatchError(Struct):
 
 
 class BatchErrors(Struct, kw_only=True):
-    """All that is told of it."""
+    """The errors in the input of a batch."""
 
     object: Literal["list"] = "list"
     data: list[BatchError]
 
 
 class RequestCounts(Struct):
-    """How far it is."""
+    """Number of requests of a batch: all, completed and failed."""
 
     total: int
     completed: int
@@ -96,19 +96,19 @@ class RequestCounts(Struct):
 
 
 class CachedTokens(Struct, frozen=True):
-    """Of the input."""
+    """Input tokens that were read from the prefix cache."""
 
     cached_tokens: int = 0
 
 
 class ReasoningTokens(Struct, frozen=True):
-    """Of the output."""
+    """Output tokens that were used for reasoning."""
 
     reasoning_tokens: int = 0
 
 
 class BatchUsage(Struct):
-    """Tokens."""
+    """Token counts of a batch."""
 
     input_tokens: int
     output_tokens: int
@@ -118,7 +118,7 @@ class BatchUsage(Struct):
 
 
 class BatchView(Struct, kw_only=True):
-    """A batch."""
+    """A batch and its status."""
 
     id: str
     object: Literal["batch"] = "batch"
@@ -146,7 +146,7 @@ class BatchView(Struct, kw_only=True):
 
 
 class BatchList(Struct, kw_only=True):
-    """A page of batches, the newest first."""
+    """A page of batches, newest first."""
 
     object: Literal["list"] = "list"
     data: list[BatchView]

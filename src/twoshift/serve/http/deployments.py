@@ -53,7 +53,7 @@ class RolloutDesk(Protocol):
 
 
 class CandidateView(msgspec.Struct, kw_only=True):
-    """A version that is tried; its share is of the live requests."""
+    """A version under test, and its share of the live requests."""
 
     version: str
     model: str
@@ -61,7 +61,7 @@ class CandidateView(msgspec.Struct, kw_only=True):
 
 
 class DeploymentView(msgspec.Struct, kw_only=True):
-    """A name that clients ask for, and which version answers."""
+    """A model name that clients use, and the versions that serve it."""
 
     object: Literal["deployment"] = "deployment"
     name: str
@@ -73,7 +73,7 @@ class DeploymentView(msgspec.Struct, kw_only=True):
 
 
 class DeploymentList(msgspec.Struct, kw_only=True):
-    """By name."""
+    """Deployments, sorted by name."""
 
     object: Literal["list"] = "list"
     data: list[DeploymentView]
@@ -89,7 +89,7 @@ class DeployedVersion(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class EventView(msgspec.Struct):
-    """A decision, with its evidence."""
+    """A decision of a rollout, with its evidence."""
 
     at: float
     text: str
@@ -97,7 +97,7 @@ class EventView(msgspec.Struct):
 
 
 class DifferenceView(msgspec.Struct, kw_only=True):
-    """How far compared answers are apart, from 0 to 1."""
+    """Distribution of the differences between compared answers, from 0 to 1."""
 
     rows: int
     mean: float
@@ -109,7 +109,7 @@ class DifferenceView(msgspec.Struct, kw_only=True):
 
 
 class EvidenceView(msgspec.Struct):
-    """The evidence that the candidate is worse, by respect; it is rolled back where their sum reaches 1/alpha."""
+    """Evidence that the candidate is worse, for each criterion; at a sum of 1/alpha it is rolled back."""
 
     at: float
     share: float
@@ -117,7 +117,7 @@ class EvidenceView(msgspec.Struct):
 
 
 class RolloutView(msgspec.Struct, kw_only=True):
-    """A candidate of a deployment; `leader` is the server that judges it."""
+    """A rollout of a candidate; `leader` is the server that decides about it."""
 
     object: Literal["rollout"] = "rollout"
     id: str
@@ -140,7 +140,7 @@ class RolloutView(msgspec.Struct, kw_only=True):
 
 
 class RolloutList(msgspec.Struct, kw_only=True):
-    """The newest first."""
+    """Rollouts, newest first."""
 
     object: Literal["list"] = "list"
     data: list[RolloutView]
@@ -148,7 +148,7 @@ class RolloutList(msgspec.Struct, kw_only=True):
 
 @decodable
 class AskRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Why somebody promotes it or rolls it back."""
+    """Reason for a promotion, rollback, pause or resume."""
 
     reason: str = ""
 
@@ -169,7 +169,8 @@ def add_deployments(app: App, models: Deployments, desk: RolloutDesk | NoJobs) -
         app.add(method, path, answer, told_openai, about, needs=Access.KEY)
     for method, path, answer, about in (
         ("POST", "/v1/deployments", face.deploy,
-         _about("Deploy a version: it is loaded beside the stable one, tried, judged, then promoted or rolled back.",
+         _about("Deploy a version: load it beside the stable version, compare the two, then promote it or roll it "
+                "back.",
                 RolloutView, DeployRequest)),
         ("PUT", one, face.put, _about("Deploy a version to this deployment.", RolloutView, DeployedVersion)),
         *((

@@ -58,7 +58,7 @@ class JobLookDesk(Protocol):
 
 @decodable
 class EstimateRequest(msgspec.Struct, kw_only=True):
-    """Keys of a job file; others are passed over."""
+    """Keys of a job file; other keys are ignored."""
 
     inputs: list[str]
     model: str | None = None  # without it, only the input is looked at
@@ -66,14 +66,14 @@ class EstimateRequest(msgspec.Struct, kw_only=True):
 
 
 class ColumnView(msgspec.Struct):
-    """A column of the input."""
+    """A column of a job's input."""
 
     name: str
     type: str
 
 
 class EstimateView(msgspec.Struct, kw_only=True):
-    """`estimate` is null without a model, and where the model has no room for a job."""
+    """Estimate of a job; `estimate` is null without a model, or if the model has no capacity for jobs."""
 
     object: Literal["job.estimate"] = "job.estimate"
     files: int
@@ -85,14 +85,14 @@ class EstimateView(msgspec.Struct, kw_only=True):
 
 
 class FailedRowView(msgspec.Struct):
-    """`row` has the columns that the job keeps."""
+    """A row that failed; `row` has the columns of `keep`."""
 
     row: str
     error: str
 
 
 class FailuresView(msgspec.Struct, kw_only=True):
-    """Rows without a result: how many of each kind, and the first."""
+    """Rows that failed: the number of each kind of error, and the first rows."""
 
     object: Literal["job.failures"] = "job.failures"
     kinds: dict[str, int]
@@ -108,13 +108,13 @@ def add_job_looks(app: App, service: Service, desk: JobLookDesk | NoJobs, prices
     """More of the paths below /v1/jobs."""
     face = _JobLooks(service, desk, prices)
     asking = Operation(
-        "Look at a job's input, and estimate what the job would take. Nothing is started.",
+        "Read a job's input, and estimate its duration and cost. No job is started.",
         EstimateView, ErrorReply, EstimateRequest, statuses=_STATUSES,
     )  # fmt: skip
     for method, path, answer, about in (
         ("POST", "/v1/jobs/estimate", face.estimate, asking),
-        ("GET", "/v1/jobs/{job}/failures", face.failures, _about("List rows without a result.", FailuresView)),
-        ("GET", "/v1/jobs/{job}/report", face.report, _about("Show the report of the last run.", _HTML)),
+        ("GET", "/v1/jobs/{job}/failures", face.failures, _about("List the rows of a job that failed.", FailuresView)),
+        ("GET", "/v1/jobs/{job}/report", face.report, _about("Show the report of a job's last run.", _HTML)),
     ):
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 

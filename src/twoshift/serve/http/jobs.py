@@ -49,7 +49,7 @@ class JobDesk(Protocol):
 
 
 class RecordView(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients see of jobs and streams alike."""
+    """The common fields of jobs and streams."""
 
     object: str = ""  # "job" or "stream"
     id: str
@@ -77,27 +77,27 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(RecordView, frozen=True, kw_only=True):
-    """A job as clients see it."""
+    """A job: state, progress and settings."""
 
     object: Literal["job"] = "job"
 
 
 class JobList(msgspec.Struct, kw_only=True):
-    """The newest first."""
+    """Jobs, newest first."""
 
     object: Literal["list"] = "list"
     data: list[JobView]
 
 
 class LogLine(msgspec.Struct):
-    """Something that happened."""
+    """One log line of a job."""
 
     at: float
     text: str
 
 
 class JobLogView(msgspec.Struct, kw_only=True):
-    """The oldest first."""
+    """Log of a job, oldest line first."""
 
     object: Literal["list"] = "list"
     data: list[LogLine]

@@ -26,7 +26,7 @@ MOST_REQUESTS = 100_000
 
 
 class MessageBatchRequest(Struct, forbid_unknown_fields=True):
-    """One of its requests."""
+    """A request of a message batch."""
 
     custom_id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     # Read when it is run: what is wrong with it is this request's own error.
@@ -40,7 +40,7 @@ class CreateMessageBatch(Struct, forbid_unknown_fields=True):
 
 
 class MessageCounts(Struct):
-    """How its requests have ended; all are processing until the batch has."""
+    """Number of requests by outcome; all count as processing until the batch ends."""
 
     processing: int = 0
     succeeded: int = 0
@@ -50,7 +50,7 @@ class MessageCounts(Struct):
 
 
 class MessageBatch(Struct, kw_only=True):
-    """A batch."""
+    """A message batch and its status."""
 
     id: str
     type: Literal["message_batch"] = "message_batch"
@@ -65,7 +65,7 @@ class MessageBatch(Struct, kw_only=True):
 
 
 class MessageBatchList(Struct):
-    """A page of batches, the newest first."""
+    """A page of message batches, newest first."""
 
     data: list[MessageBatch]
     has_more: bool
@@ -74,7 +74,7 @@ class MessageBatchList(Struct):
 
 
 class DeletedMessageBatch(Struct, kw_only=True):
-    """A batch that is no more."""
+    """Reply after a message batch was deleted."""
 
     id: str
     type: Literal["message_batch_deleted"] = "message_batch_deleted"

@@ -27,14 +27,14 @@ _VALUES = {"type": "array", "description": "Numbers, bools or texts, flat or nes
 
 
 class InputParameters(Struct, frozen=True):
-    """Where an input's bytes are."""
+    """Parameters of an input tensor: where its bytes are."""
 
     binary_data_size: int | None = None  # of those after the JSON, in the order of the inputs
     shared_memory_region: str | None = None
 
 
 class InputTensor(Struct):
-    """One input; the first axis is rows."""
+    """An input tensor; its first dimension is rows."""
 
     name: str
     shape: list[int]
@@ -45,7 +45,7 @@ class InputTensor(Struct):
 
 
 class OutputParameters(Struct, frozen=True):
-    """How an output is wanted."""
+    """Parameters of a requested output: binary or JSON, and class labels."""
 
     binary_data: bool | None = None
     classification: int = 0
@@ -53,14 +53,14 @@ class OutputParameters(Struct, frozen=True):
 
 
 class RequestedOutput(Struct):
-    """One output that is wanted."""
+    """An output tensor to return."""
 
     name: str
     parameters: OutputParameters = OutputParameters()
 
 
 class InferParameters(Struct, frozen=True):
-    """What a request says of itself; what is not named here is let pass."""
+    """Parameters of an inference request; unknown parameters are ignored."""
 
     timeout: Annotated[int, Meta(ge=0)] | None = None  # in microseconds
     priority: Annotated[int, Meta(ge=0)] | None = None
@@ -77,7 +77,7 @@ class InferRequest(Struct):
 
 
 class OutputTensor(Struct):
-    """One output; without `data` it is among the bytes after the JSON."""
+    """An output tensor; without `data`, its bytes follow the JSON."""
 
     name: str
     datatype: str
@@ -87,7 +87,7 @@ class OutputTensor(Struct):
 
 
 class InferReply(Struct):
-    """Every column that was asked for."""
+    """Reply to an inference request, with the requested output tensors."""
 
     model_name: str
     model_version: str
@@ -96,13 +96,13 @@ class InferReply(Struct):
 
 
 class Live(Struct):
-    """The process answers."""
+    """Liveness reply: the process is running."""
 
     live: Literal[True] = True
 
 
 class Ready(Struct):
-    """The model, or every one of them, is loaded, warm and keeps up."""
+    """Readiness reply: the model (or every model) is loaded, warmed up and not overloaded."""
 
     ready: Literal[True] = True
 
@@ -120,10 +120,10 @@ class LoadRequest(Struct):
 
 
 class Loaded(Struct):
-    """It is."""
+    """Reply after a model was loaded or unloaded."""
 
 
 class OipError(Struct):
-    """An error as the protocol's clients read it."""
+    """Error reply in the format of the Open Inference Protocol."""
 
     error: str

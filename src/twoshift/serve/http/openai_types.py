@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ModelCard(Struct, kw_only=True):
-    """A model that is served."""
+    """A served model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -34,14 +34,14 @@ class ModelCard(Struct, kw_only=True):
 
 
 class ModelAlone(ModelCard, kw_only=True):
-    """One of them, as OpenAI has it and as KServe's first protocol does."""
+    """A served model, in the formats of OpenAI and of KServe's V1 protocol."""
 
     name: str
     ready: bool
 
 
 class ModelList(Struct, kw_only=True):
-    """List the served models."""
+    """The served models."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]

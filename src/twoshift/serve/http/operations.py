@@ -19,20 +19,20 @@ __all__ = ["Health", "add_health", "add_operations"]
 
 
 class Alive(msgspec.Struct):
-    """The process answers."""
+    """Liveness reply: the process is running."""
 
     status: Literal["alive"] = "alive"
 
 
 class Ready(msgspec.Struct):
-    """Every model is loaded, warm and keeps up."""
+    """Readiness reply: every model is loaded, warmed up and not overloaded."""
 
     status: Literal["ready"] = "ready"
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET  # SLOs that cannot be kept
 
 
 class NotReady(msgspec.Struct, kw_only=True):
-    """Requests should go elsewhere."""
+    """Readiness reply of a server that cannot accept requests yet; load balancers should use another server."""
 
     status: Literal["not ready"] = "not ready"
     reason: str

@@ -32,7 +32,7 @@ class PredictionDesk(Protocol):
 
 
 class PredictionView(msgspec.Struct, kw_only=True):
-    """A figure that was predicted, and measured."""
+    """A predicted value, and the measured value."""
 
     kind: str
     subject: str  # the id of the job or rollout
@@ -47,7 +47,7 @@ class PredictionView(msgspec.Struct, kw_only=True):
 
 
 class CalibrationView(msgspec.Struct, kw_only=True):
-    """How good the predictions of one figure were."""
+    """Accuracy of the predictions of one quantity."""
 
     kind: str
     what: str
@@ -59,7 +59,7 @@ class CalibrationView(msgspec.Struct, kw_only=True):
 
 
 class PredictionList(msgspec.Struct, kw_only=True):
-    """The newest first, and a summary of these."""
+    """Predictions, newest first, with a summary of their accuracy."""
 
     object: Literal["list"] = "list"
     data: list[PredictionView]
@@ -79,7 +79,8 @@ def add_predictions(app: App, desk: PredictionDesk) -> None:
         return Reply(200, _encoder.encode(_told(found)))
 
     about = Operation(
-        "Compare predictions of jobs, rollouts and scaling decisions with what was measured; an admin key sees all.",
+        "Compare predictions of jobs, rollouts and scaling decisions with what was measured; an admin key sees all "
+        "tenants.",
         PredictionList, ErrorReply, statuses=(400, 403, 503),
         query={"limit": limit_schema(_DEFAULT, _MOST), "kind": {"type": "string", "enum": list(KINDS)}},
     )  # fmt: skip

@@ -23,7 +23,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class CohereError(Struct):
-    """What is wrong: `message` is Cohere's, and `error` is what every path below /v2 has."""
+    """Error reply in Cohere's format (`message`), with `error` as on all paths under /v2."""
 
     message: str
     error: str

@@ -57,7 +57,7 @@ class DeliveryDesk(Protocol):
 
 
 class ScheduleView(msgspec.Struct, kw_only=True):
-    """A schedule as clients see it."""
+    """A schedule and its next run."""
 
     object: Literal["schedule"] = "schedule"
     id: str
@@ -70,14 +70,14 @@ class ScheduleView(msgspec.Struct, kw_only=True):
 
 
 class ScheduleList(msgspec.Struct, kw_only=True):
-    """By name."""
+    """Schedules, sorted by name."""
 
     object: Literal["list"] = "list"
     data: list[ScheduleView]
 
 
 class RunView(msgspec.Struct, kw_only=True):
-    """A run of a schedule; `job` is null where there is none."""
+    """A run of a schedule; `job` is null if the run started no job."""
 
     object: Literal["schedule.run"] = "schedule.run"
     id: str
@@ -90,14 +90,14 @@ class RunView(msgspec.Struct, kw_only=True):
 
 
 class RunList(msgspec.Struct, kw_only=True):
-    """The newest first."""
+    """Runs of a schedule, newest first."""
 
     object: Literal["list"] = "list"
     data: list[RunView]
 
 
 class DeliveryView(msgspec.Struct, kw_only=True):
-    """A notice on its way to a webhook."""
+    """A webhook delivery: one event for one webhook."""
 
     object: Literal["delivery"] = "delivery"
     id: str
@@ -112,7 +112,7 @@ class DeliveryView(msgspec.Struct, kw_only=True):
 
 
 class DeliveryList(msgspec.Struct, kw_only=True):
-    """The newest first."""
+    """Webhook deliveries, newest first."""
 
     object: Literal["list"] = "list"
     data: list[DeliveryView]

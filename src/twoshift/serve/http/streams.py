@@ -17,13 +17,13 @@ __all__ = ["add_streams"]
 
 
 class StreamView(RecordView, frozen=True, kw_only=True):
-    """A stream as clients see it. `progress` has its lag, freshness, rows and dollars since it was last begun."""
+    """A stream; `progress` has its lag, freshness, rows and dollars since its last start."""
 
     object: Literal["stream"] = "stream"
 
 
 class StreamList(msgspec.Struct, kw_only=True):
-    """The newest first."""
+    """Streams, newest first."""
 
     object: Literal["list"] = "list"
     data: list[StreamView]

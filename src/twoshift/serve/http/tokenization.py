@@ -55,7 +55,7 @@ class DetokenizeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DetokenizeReply(Struct):
-    """The text that they are."""
+    """The text of the token ids."""
 
     prompt: str
 

@@ -59,7 +59,7 @@ class NoUsage:
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A sum; `usd` is null where nothing had a price, the last two where no language model generated anything."""
+    """Usage of one group; `usd` is null without a price, `usd_per_million_*` without a language model."""
 
     rows: int
     tokens: int
@@ -78,7 +78,7 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class UsageList(msgspec.Struct, kw_only=True):
-    """In the order of the groups."""
+    """Usage by group, sorted by the group keys."""
 
     object: Literal["list"] = "list"
     first: str = msgspec.field(name="from")

@@ -31,7 +31,7 @@ _CONFIG_TYPES = {"BYTES": "TYPE_STRING"}  # as Triton's configuration has it, wh
 
 
 class ServerMetadata(msgspec.Struct, frozen=True):
-    """Who answers."""
+    """Name, version and extensions of the server."""
 
     name: str = "twoshift"
     version: str = __version__
@@ -39,7 +39,7 @@ class ServerMetadata(msgspec.Struct, frozen=True):
 
 
 class TensorMetadata(msgspec.Struct, frozen=True):
-    """An input or output; the first axis is rows, and -1 any size."""
+    """An input or output tensor; the first dimension is rows, and -1 means any size."""
 
     name: str
     datatype: str
@@ -47,7 +47,7 @@ class TensorMetadata(msgspec.Struct, frozen=True):
 
 
 class ModelMetadata(msgspec.Struct, frozen=True):
-    """What a model takes and answers; outputs that were never seen are not told."""
+    """Inputs and outputs of a model; outputs are unknown before the first request."""
 
     name: str
     versions: list[str]

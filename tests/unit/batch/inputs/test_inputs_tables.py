@@ -180,7 +180,7 @@ def test_a_folder_that_does_not_tell_its_latest_metadata_is_refused(iceberg: Any
     folder = tmp_path / "ice" / "n" / "t"
     last = Path(iceberg.metadata_location)
     last.with_name(f"{last.name[:5]}-another.metadata.json").write_bytes(last.read_bytes())
-    with pytest.raises(InvalidInput, match="does not tell which one is the latest"):
+    with pytest.raises(InvalidInput, match="does not show which metadata file is the latest"):
         found(folder)
     (last.parent / "version-hint.text").write_text(last.name.removesuffix(".metadata.json"))
     assert len(rows(found(folder))) == 3
