@@ -303,7 +303,7 @@ def test_an_alias_is_followed_and_a_silent_registry_changes_nothing(
     assert look(again) == ["m:3", "m:2"]
     again.source.prod = "m:1"  # back to what answers
     assert look(again) == ["m:3", "m:2"]
-    assert (store.list()[0].stage, "it is m:1 by now" in store.list()[0].reason) == ("rolled_back", True)
+    assert (store.list()[0].stage, "now points to m:1" in store.list()[0].reason) == ("rolled_back", True)
     again.deploy("m:2", mode="now")
     look(again)
     restarted = World(store, "m@prod")  # by hand it is another version than the alias, which has not moved
