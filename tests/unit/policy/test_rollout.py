@@ -240,7 +240,7 @@ def test_keys_of_which_none_is_in_the_share_are_told() -> None:
         policy.observe(VersionAnswered(STABLE, 0.01), number / 10)
     decision = policy.decide(100.0)
     assert isinstance(decision, Keep)
-    assert "none of 1,000 fell into its 1%" in decision.reason
+    assert "none of 1,000 requests fell into its share of 1%" in decision.reason
 
 
 def test_time_alone_moves_nothing() -> None:
