@@ -49,10 +49,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()  # a million objects of modules and tests, which each collection of garbage would look through
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is made here stays: a million objects of modules and tests, not to be looked through again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
