@@ -71,7 +71,6 @@ def body_of(given: str) -> bytes:
         (post(b'{"model": "Troubled", "input": [' + b"[1]," * 3_000_000 + b"[1]]}"), 413),
         (post(b'{"model": "Troubled", "input": "' + b"x" * 10_000_000 + b'"}'), 413),
         (post(b" " * 20_000_000), 413),
-        (post(gzip.compress(b"0" * (256 << 20)), b"content-encoding: gzip"), 413),
         (post(gzip.compress(body_of("a")), b"content-encoding: gzip"), 200),
         (post(body_of("a"), b"content-length: 3"), 400),
         (post(body_of("a"), b"transfer-encoding: chunked"), 400),
@@ -90,6 +89,14 @@ def body_of(given: str) -> bytes:
     ids=lambda value: str(value)[:60],
 )
 def test_a_hostile_request_gets_an_answer_and_nothing_else(server: Server, sent: bytes, status: int | None) -> None:
+    check_answer(server, sent, status)
+
+
+def test_a_small_body_that_becomes_large_is_refused(server: Server) -> None:
+    check_answer(server, post(gzip.compress(b"0" * (256 << 20)), b"content-encoding: gzip"), 413)
+
+
+def check_answer(server: Server, sent: bytes, status: int | None) -> None:
     reply = server.raw(sent)
     assert reply.startswith(b"HTTP/1.1 ")
     assert status is None or int(reply.split()[1]) == status

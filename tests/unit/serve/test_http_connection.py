@@ -259,15 +259,19 @@ def test_a_packed_body_is_unpacked(server: TriedServer) -> None:
 @pytest.mark.parametrize(
     ("content", "status"),
     [
-        (gzip.compress(b"0" * (64 << 20), mtime=0), 413),
-        (gzip.compress(gzip.compress(b"0" * (64 << 20))), 200),  # unpacked once, and small
         (gzip.compress(b"a" * 1000, mtime=0)[:-9], 400),
         (gzip.compress(b"a", mtime=0) + b"and more", 400),
         (b"not packed", 400),
     ],
 )
-def test_a_packed_body_is_bounded_by_what_it_unpacks_to(server: TriedServer, content: bytes, status: int) -> None:
+def test_a_packed_body_that_cannot_be_unpacked_is_refused(server: TriedServer, content: bytes, status: int) -> None:
     assert statuses(server.said_to(packed(content))) == [status]
+
+
+def test_a_packed_body_is_bounded_by_what_it_unpacks_to(server: TriedServer) -> None:
+    large = gzip.compress(b"0" * (64 << 20))
+    assert statuses(server.said_to(packed(large))) == [413]
+    assert statuses(server.said_to(packed(gzip.compress(large)))) == [200]  # unpacked once, and small
 
 
 def test_what_follows_a_packed_body_is_refused(server: TriedServer) -> None:
