@@ -155,5 +155,7 @@ def _tell_llm(derived: LlmDerived) -> None:
 
 
 def _curl(model: Deployment) -> str:
-    outputs = model.info.outputs
-    return next((curl % model.name for output, curl in _CURL.items() if output in outputs), f"/v2/models/{model.name}")
+    from twoshift.serve.deployments import is_reranker
+
+    known = [each for each in model.info.outputs if each != "score" or is_reranker(model)]
+    return next((curl % model.name for output, curl in _CURL.items() if output in known), f"/v2/models/{model.name}")

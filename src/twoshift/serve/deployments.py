@@ -24,7 +24,7 @@ from twoshift.serve.tracing import Traces
 from twoshift.serve.versions import VersionSplit, Watch
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_of", "version_of"]
+__all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_of", "is_reranker", "version_of"]
 
 _LOADING_RETRY_S, _FAILED_RETRY_S = 2.0, 30.0
 _FIRST_TIMEOUT_S = 1.0  # before a model says what its objective is
@@ -358,3 +358,8 @@ def _request_slo_s(backend: LiveModel) -> float | None:
 def columns_of(model: Deployment) -> Sequence[str]:
     """What it answers with; none: not known before the first answer."""
     return model.info.outputs or tuple(tensor.name for tensor in model.outputs)
+
+
+def is_reranker(model: Deployment) -> bool:
+    """Whether it scores pairs of texts; the `score` of a user's own class may be of anything."""
+    return "score" in columns_of(model) and model.info.runtime != "python"

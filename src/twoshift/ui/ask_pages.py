@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from twoshift.serve.deployments import Deployment, Deployments, columns_of
+from twoshift.serve.deployments import Deployment, Deployments, columns_of, is_reranker
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.llm.language_model import is_language_model
 from twoshift.ui.visit import Asked, Visit, sealed
@@ -19,7 +19,6 @@ __all__ = ["AskPages"]
 _STAGE = re.compile(r"(\w+);dur=([\d.]+)")
 _TONES = {"lookup": "muted", "admit": "muted", "prepare": "sky", "queue": "pink", "forward": "blue", "finish": "teal"}
 _MOST_SHOWN = 20_000  # characters of an answer
-_OWN_CLASS = "python"  # whose `score` may be of anything
 _CHAT = "/v1/chat/completions"
 
 
@@ -76,10 +75,9 @@ class AskPages:
 def _kind_of(model: Deployment) -> str:
     if is_language_model(model.backend):
         return "chat"
-    columns = columns_of(model)
-    if "embedding" in columns:
+    if "embedding" in columns_of(model):
         return "embedding"
-    return "pair" if "score" in columns and model.info.runtime != _OWN_CLASS else "rows"
+    return "pair" if is_reranker(model) else "rows"
 
 
 def _request(kind: str, given: dict[str, str]) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,8 @@ import pytest
 from own_service import doubling_service
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
-from twoshift.serve.deployments import Deployment, Deployments, DeploymentState
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, is_reranker
 from twoshift.serve.http.row_calls import facts_of
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -128,3 +129,18 @@ def test_a_request_without_a_time_is_let_in_with_the_time_that_a_start_takes_whe
     assert service.timeout_s(model) == model.timeout_s
     model.serving = cast(Any, SimpleNamespace(wakes_in_s=lambda: 5.0))
     assert service.timeout_s(model) >= model.timeout_s + 5.0
+
+
+@pytest.mark.parametrize(
+    ("runtime", "outputs", "is_one"),
+    [
+        ("onnxruntime", ("score",), True),
+        ("python", ("score",), False),
+        ("onnxruntime", ("embedding",), False),
+    ],
+)
+def test_a_score_is_of_a_pair_of_texts_unless_a_users_class_has_it(
+    runtime: str, outputs: tuple[str, ...], is_one: bool
+) -> None:
+    info = RuntimeInfo("m", "0", runtime, "cpu", "fp32", 1, outputs)
+    assert is_reranker(cast(Any, SimpleNamespace(info=info, outputs=()))) is is_one
