@@ -8,10 +8,10 @@ COPY . .
 RUN sh deploy/images/install.sh /opt/twoshift "$EXTRAS" "$PACKAGES"
 
 FROM python:3.12-slim-bookworm
-# libgomp1: LightGBM
+# libgomp1: LightGBM; tini: SIGTERM ends a program that has no handler yet, which the first process would ignore
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends libgomp1 \
+    && apt-get install --yes --no-install-recommends libgomp1 tini \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 twoshift \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/twoshift --create-home --shell /usr/sbin/nologin twoshift
@@ -27,5 +27,5 @@ EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=2s --retries=3 \
     CMD ["python", "/opt/twoshift/healthcheck.py", "http://127.0.0.1:8000/readyz"]
-ENTRYPOINT ["twoshift"]
+ENTRYPOINT ["tini", "--", "twoshift"]
 CMD ["serve", "--config", "/etc/twoshift/twoshift.toml", "--host", "0.0.0.0", "--port", "8000"]

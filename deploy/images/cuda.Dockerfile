@@ -13,10 +13,10 @@ COPY . .
 RUN sh deploy/images/install.sh /opt/twoshift "$EXTRAS" "$PACKAGES"
 
 FROM nvidia/cuda:12.8.1-base-ubuntu24.04
-# gcc and python3-dev: Triton compiles the launchers of its kernels when they are first used
+# gcc and python3-dev: Triton compiles the launchers of its kernels when they are first used; tini: as in cpu.Dockerfile
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends gcc libc6-dev libgomp1 python3 python3-dev \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev libgomp1 python3 python3-dev tini \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 twoshift \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/twoshift --create-home --shell /usr/sbin/nologin twoshift
@@ -32,5 +32,5 @@ EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30m --start-interval=2s --retries=3 \
     CMD ["python", "/opt/twoshift/healthcheck.py", "http://127.0.0.1:8000/readyz"]
-ENTRYPOINT ["twoshift"]
+ENTRYPOINT ["tini", "--", "twoshift"]
 CMD ["serve", "--config", "/etc/twoshift/twoshift.toml", "--host", "0.0.0.0", "--port", "8000"]

@@ -45,7 +45,7 @@ def instructions(image: Path) -> list[tuple[str, str]]:
 def test_an_image_runs_the_program_as_another_user_than_root(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = dict(instructions(image))
     assert given["USER"] == "10001:10001"
-    assert json.loads(given["ENTRYPOINT"]) == ["twoshift"]
+    assert json.loads(given["ENTRYPOINT"]) == ["tini", "--", "twoshift"]
     assert "/readyz" in given["HEALTHCHECK"]
     assert "COPY --from=build" in image.read_text(encoding="utf-8")
     words = [word.replace(CONFIG, str(DEPLOY / "compose/twoshift.toml")) for word in json.loads(given["CMD"])]

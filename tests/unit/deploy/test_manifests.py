@@ -101,6 +101,20 @@ def test_kubernetes_takes_every_manifest_and_every_pod_of_other_kinds(source: st
             kubernetes_validate.validate(pod, KUBERNETES, strict=True)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("replica=2", "replica"),
+        ("keda.maxReplica=2", "maxReplica"),
+        ("ports.http=http", "ports"),
+    ],
+)
+def test_helm_refuses_a_value_that_the_chart_does_not_have(given: str, told: str) -> None:
+    rendered("cpu-small")  # skips where there is no Helm
+    with pytest.raises(RuntimeError, match=rf"values don't meet the specifications(?s:.)*{told}"):
+        SCRIPT.rendered("cpu-small", "--set", given)
+
+
 def test_an_unknown_field_is_found() -> None:
     (deployment,) = (each for each in rendered("llm") if each["kind"] == "Deployment")
     deployment = json.loads(json.dumps(deployment))
