@@ -82,7 +82,7 @@ def test_a_prompt_by_name_by_text_and_by_default(tmp_path: Path) -> None:
 def test_the_default_prompt_is_the_same_in_both_shifts(tmp_path: Path) -> None:
     theirs = prompted_model(tmp_path, "mean", include_prompt=False, default="title")
     ours = by_graph(tmp_path / "model", tmp_path / "home")
-    with Engine(ours, CallCost.line(0.002, 1e-4), LaneLimits(slo_s=0.5)) as engine:
+    with Engine(ours, CallCost.line(0.002, 1e-4), LaneLimits(slo_s=600.0)) as engine:
         rows = engine.runtime.prepare(TEXTS[:5])
         live = [each.result()["embedding"] for each in engine.submit(rows, deadline_s=engine.now_s() + 60)]
         batch = engine.submit_block(rows).result().columns["embedding"]

@@ -29,7 +29,7 @@ ROWS = [{"x": float(k)} for k in range(40)]
 
 def engine_of(folder: Path, name: str) -> Engine:
     (folder / "model.py").write_text(MODEL)
-    return Engine(load_model(f"{folder / 'model.py'}:{name}"), CallCost.line(1e-3, 1e-5), LaneLimits(slo_s=1.0))
+    return Engine(load_model(f"{folder / 'model.py'}:{name}"), CallCost.line(1e-3, 1e-5), LaneLimits(slo_s=600.0))
 
 
 def test_a_class_that_returns_too_few_rows_fails_its_calls_and_is_not_tried_row_by_row(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class OneReplica:
 
     def __init__(self, board: Path | None = None, max_waiting: int = 256, max_rows: int = 16) -> None:
         self.runtime = Sums()
-        limits = LaneLimits(slo_s=5.0, max_rows=max_rows)
+        limits = LaneLimits(slo_s=600.0, max_rows=max_rows)
         self.engine = Engine(self.runtime, COST, limits, max_waiting=max_waiting)
         self.model = ServedModel(
             "sums", self.engine, lambda cost: derive(cost, limits, RowSize.uniform(4), max_waiting)

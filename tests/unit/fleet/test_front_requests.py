@@ -117,13 +117,13 @@ def test_what_a_front_has_asked_ends_with_it_and_others_are_answered() -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_front_that_does_not_read_holds_up_nobody_else(loop: str) -> None:
     async def test() -> None:
-        async with one_replica(1) as (replica, (front,)):
+        async with one_replica(1, max_waiting=4096) as (replica, (front,)):
             deaf, theirs = socket.socketpair()
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             connection = await connect_front(replica.answering, theirs)
             rows = Letters().prepare(["a"])
             for number in range(2000):
-                asked = PreparedAsk(number, 1, time.monotonic() + 20.0, time.monotonic(), "", 0.0)
+                asked = PreparedAsk(number, 1, time.monotonic() + 600.0, time.monotonic(), "", 0.0)
                 deaf.sendall(asking_prepared([asked], [rows], Letters()))
                 await asyncio.sleep(0)
             await until_async(lambda: replica.engine.stats().lanes[Lane.ONLINE].rows >= 2000)
@@ -147,7 +147,7 @@ def test_a_front_that_leaves_too_much_unread_is_gone(monkeypatch: pytest.MonkeyP
             rows, number = Letters().prepare(["a"]), 0
             while not connection.is_lost:
                 number += 1
-                asked = PreparedAsk(number, 1, time.monotonic() + 20.0, time.monotonic(), "", 0.0)
+                asked = PreparedAsk(number, 1, time.monotonic() + 600.0, time.monotonic(), "", 0.0)
                 with contextlib.suppress(OSError):
                     deaf.sendall(asking_prepared([asked], [rows], Letters()))
                 await asyncio.sleep(0)

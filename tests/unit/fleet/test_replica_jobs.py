@@ -22,7 +22,7 @@ def engine(tmp_path: Any) -> Any:
     (tmp_path / "m.py").write_text(
         "class Same:\n    def load(self): pass\n    def predict(self, batch): return {'y': batch['x']}\n"
     )
-    with Engine(load_model(f"{tmp_path / 'm.py'}:Same"), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=1.0)) as made:
+    with Engine(load_model(f"{tmp_path / 'm.py'}:Same"), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=600.0)) as made:
         yield made
 
 

@@ -32,7 +32,7 @@ from twoshift.serve.keys import Keys
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service
 
-COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=5.0)
+COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=600.0)
 TEXTS = ["aaaa", "a", "aa"]
 
 

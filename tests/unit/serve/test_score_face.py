@@ -34,7 +34,7 @@ from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service
 
 NAMES = ["amount", "age", "is_new"]
-COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=5.0)
+COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=600.0)
 CSV = "id,is_new,amount,age\na,true,12.5,30\nb,false,,41\nc,true,NA,\n"
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "is_new": True, "amount": 12.5, "age": 30},

@@ -28,7 +28,7 @@ from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service, close_models
 from waiting import until, until_async
 
-COST, LIMITS = CallCost.line(0.001, 1e-3), LaneLimits(slo_s=1.0)
+COST, LIMITS = CallCost.line(0.001, 0.06), LaneLimits(slo_s=60.0)
 INFO = RuntimeInfo("m", "0", "python", "cpu", "fp32", 512, ("size",), prepare_waits=True)
 
 
@@ -181,7 +181,7 @@ def test_preparation_that_does_not_come_back_is_seen(
     with pytest.raises(Late):
         run(service, lambda: asked(service, "a", timeout_s=0.05))
     assert service.unready() is None
-    later_s = time.monotonic() + 100
+    later_s = time.monotonic() + 10_000
     monkeypatch.setattr(time, "monotonic", lambda: later_s)
     assert "m: rows have been in preparation for 1" in str(service.unready())
 

@@ -29,7 +29,7 @@ from twoshift.types import Lane, Tensor
 from waiting import until, until_async
 
 COST = CallCost.line(0.001, 1e-5)
-LIMITS = LaneLimits(slo_s=5.0, max_rows=64)
+LIMITS = LaneLimits(slo_s=600.0, max_rows=64)
 
 
 class Doubling:

@@ -30,7 +30,7 @@ from twoshift.serve.service import Service
 
 __all__ = ["Asking", "TwoVersions", "two_versions"]
 
-_COST, _LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=5.0, max_rows=16)
+_COST, _LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=600.0, max_rows=16)
 
 
 class Times:
