@@ -26,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[Starts]:
     models, made = written(tmp_path), list[Server]()
 
     def start_() -> tuple[Server, Any]:
-        made.append(Server(tmp_path, f"{models}:Troubled", "--slo-ms", "1000"))
+        made.append(Server(tmp_path, f"{models}:Troubled", "--slo-ms", "60000"))
         return made[-1], client_of(made[-1])
 
     yield start_

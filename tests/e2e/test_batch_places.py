@@ -47,7 +47,7 @@ def test_files_lie_in_s3_and_the_rest_in_postgresql(
             database = "{database}"
             [models.troubled]
             model = "{written(tmp_path)}:Troubled"
-            slo_ms = 1000
+            slo_ms = 60000
             [files]
             location = "s3://results/files"
         """)

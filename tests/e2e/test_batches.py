@@ -30,13 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config.write_text(f"""
         [models.embed]
         model = "{models}:Embed"
-        slo_ms = 5000
+        slo_ms = 60000
         [models."org/embed"]
         model = "{models}:Embed"
-        slo_ms = 5000
+        slo_ms = 60000
         [models.troubled]
         model = "{models}:Troubled"
-        slo_ms = 5000
+        slo_ms = 60000
         [keys.alice]
         sha256 = "{digest_of(ALICE)}"
         [keys.bob]

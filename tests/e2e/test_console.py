@@ -45,7 +45,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     pq.write_table(pa.table({"id": names, "body": texts}), made / "data" / "in.parquet")
     tables = [
         f'price_usd_per_hour = 3.6\nfronts = 2\njob_roots = ["{made / "data"}"]\n',
-        f'[models.embed]\nmodel = "{made}/models.py:Embed"\nslo_ms = 5000\n',
+        f'[models.embed]\nmodel = "{made}/models.py:Embed"\nslo_ms = 60000\n',
     ]
     for name, (tenant, scope) in KEYS.items():
         digest = digest_of(f"key-of-{name}")

@@ -40,7 +40,7 @@ def test_the_default_database_does_not_stop_live_serving(tmp_path: Path, kind: s
     models, home = written(tmp_path), tmp_path / "home"
     home.mkdir()
     data = damaged(home / "fleet.db", home, kind)
-    server = Server(home, f"{models}:Embed", "--slo-ms", "2000")
+    server = Server(home, f"{models}:Embed", "--slo-ms", "60000")
     try:
         assert server.embed("Embed", "a").status == 200
         assert server.ask("GET", "/readyz").status == 200
@@ -88,7 +88,7 @@ def test_a_home_without_room_for_a_database_does_not_stop_live_serving(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     home = request.getfixturevalue("full") if kind == "full" else unopenable(tmp_path / "home")
-    server = Server(home, f"{written(tmp_path)}:Embed", "--slo-ms", "2000")
+    server = Server(home, f"{written(tmp_path)}:Embed", "--slo-ms", "60000")
     try:
         assert server.embed("Embed", "a").status == 200
         assert f"Jobs, batches, schedules and usage are disabled: the database file {home}/fleet.db" in server.said
@@ -102,7 +102,7 @@ def test_a_home_without_room_for_a_database_does_not_stop_live_serving(
 
 def test_a_database_that_was_asked_for_and_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     home = unopenable(tmp_path / "home")
-    words = ["serve", f"{written(tmp_path)}:Embed", "--slo-ms", "2000", "--port", "0"]
+    words = ["serve", f"{written(tmp_path)}:Embed", "--slo-ms", "60000", "--port", "0"]
     words += ["--database", f"sqlite:///{home}/fleet.db"]
     ran = subprocess.run([PROGRAM, *words], env=environment(home), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
@@ -117,7 +117,7 @@ def test_the_start_says_which_quotas_a_damaged_database_leaves_unenforced(tmp_pa
     config = tmp_path / "serve.toml"
     key = f'[keys.k]\nsha256 = "{digest_of("k")}"\ntenant = "red"\n'
     tenant = "[tenants.red]\ndevice_seconds_per_day = 1e-9\n"
-    config.write_text(f'[models.Embed]\nmodel = "{models}:Embed"\nslo_ms = 2000\n{key}{tenant}')
+    config.write_text(f'[models.Embed]\nmodel = "{models}:Embed"\nslo_ms = 60000\n{key}{tenant}')
     server = Server(home, "--config", str(config))
     try:
         assert server.embed("Embed", "a", authorization="Bearer k").status == 200

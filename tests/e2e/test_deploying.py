@@ -61,12 +61,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[twoshift.Server]:
-    with twoshift.Server(f"{folder}/m.py:Fast", slo_ms=2000, port=0, grpc_port=0) as made:
+    with twoshift.Server(f"{folder}/m.py:Fast", slo_ms=60000, port=0, grpc_port=0) as made:
         yield made
 
 
 def both(folder: Path, **more: Any) -> twoshift.Server:
-    models = {name: {"model": f"{folder}/m.py:{name.title()}", "slo_ms": 2000} for name in ("fast", "slow")}
+    models = {name: {"model": f"{folder}/m.py:{name.title()}", "slo_ms": 60000} for name in ("fast", "slow")}
     return twoshift.Server(make_settings({"port": 0, "models": models, **more}))
 
 
@@ -145,7 +145,7 @@ def test_one_that_hangs_while_it_loads_fails_alone_once_its_time_is_over(folder:
     (folder / "wait-Slow").touch()
     models = {
         "slow": {"model": f"{folder}/m.py:Slow", "load_timeout": "1s", "replicas": replicas},
-        "fast": {"model": f"{folder}/m.py:Fast", "slo_ms": 2000},
+        "fast": {"model": f"{folder}/m.py:Fast", "slo_ms": 60000},
     }
     with twoshift.Server(make_settings({"port": 0, "models": models})) as server:
         assert value(server, "fast") == 1.0
@@ -208,8 +208,8 @@ def test_a_model_is_replaced_and_one_that_cannot_be_goes_on(server: twoshift.Ser
 
 
 def test_deployments_are_added_and_removed_from_python(server: twoshift.Server, folder: Path) -> None:
-    added = server.load("more", f"{folder}/m.py:Slow", slo_ms=1000)
-    assert added.derived.slo_s == 1.0
+    added = server.load("more", f"{folder}/m.py:Slow", slo_ms=60000)
+    assert added.derived.slo_s == 60.0
     assert value(server, "more") == 1.0
     server.remove("more")
     assert asked(server, "more").status_code == 404

@@ -197,7 +197,7 @@ def test_what_goes_on_to_the_main_process_comes_back_as_it_was_told(shared: Serv
 
 
 def test_the_limit_of_a_key_holds_over_all_fronts_and_over_http(folder: Path) -> None:
-    lines = ["grpc_port = 0", f"fronts = {FRONTS}", f'[models.Sized]\nmodel = "{folder}/m.py:Sized"\nslo_ms = 2000']
+    lines = ["grpc_port = 0", f"fronts = {FRONTS}", f'[models.Sized]\nmodel = "{folder}/m.py:Sized"\nslo_ms = 60000']
     limits = {"few": "requests_per_minute = 6", "narrow": "concurrency = 2", "free": 'scopes = ["admin"]'}
     for name, more in limits.items():
         digest = hashlib.sha256(f"ts-{name}".encode()).hexdigest()

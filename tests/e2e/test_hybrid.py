@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Server]:
-    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--max-age", "1h", "--key", "id"]
+    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "60000", "--max-age", "1h", "--key", "id"]
     made = Server(place / "home", *words, "--precomputed", f"{place}/answers")
     until(lambda: made.counted("precomputed_keys", model="words") == 3)
     yield made
@@ -135,7 +135,7 @@ def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, redis:
     assert "--into-key" in program(place, "load", "monday", "--into", redis.place("docs"), expect=2).stderr
     loaded = program(place, "load", "monday", "--into", redis.place("docs"), "--into-key", "id")
     assert "3 keys of id" in loaded.stdout
-    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "5000", "--key", "id", "--fronts", "2"]
+    words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "60000", "--key", "id", "--fronts", "2"]
     made = Server(place / "home", *words, "--precomputed", redis.place("docs"), "--write-back")
     try:
         until(lambda: source(embed(made, ["x"], ["house"])) == "precomputed")

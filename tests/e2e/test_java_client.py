@@ -38,7 +38,7 @@ def test_javas_client_is_answered_over_http_1_1(tmp_path: Path) -> None:
     pytest.importorskip("httptools")
     (tmp_path / "Ask.java").write_text(SOURCE)
     subprocess.run(["javac", "Ask.java"], cwd=tmp_path, check=True, timeout=120)
-    server = Server(tmp_path, f"{written(tmp_path)}:{MODEL}", "--slo-ms", "5000")
+    server = Server(tmp_path, f"{written(tmp_path)}:{MODEL}", "--slo-ms", "60000")
     try:
         for texts in ("1", "10000"):
             words = ["java", "-cp", str(tmp_path), "Ask", server.address, texts]

@@ -36,7 +36,7 @@ class Fleet:
         self.server = self.started()
 
     def started(self) -> Server:
-        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
+        words = [f"{self.path}/m.py:Square", "--slo-ms", "60000", "--max-batch", "8", "--grace", "5s", *self.more]
         self.server = Server(self.path / "home", *words, more=self.environment)
         return self.server
 
@@ -217,10 +217,10 @@ def test_a_key_has_jobs_of_its_own_on_its_own_models_below_the_roots(tmp_path: P
 job_roots = ["{tmp_path}/data"]
 [models.A]
 model = "{tmp_path}/m.py:Square"
-slo_ms = 2000
+slo_ms = 60000
 [models.B]
 model = "{tmp_path}/m.py:Square"
-slo_ms = 2000
+slo_ms = 60000
 [keys.alice]
 sha256 = "{digests["alice"]}"
 models = ["A"]

@@ -33,7 +33,7 @@ class Tenant:
         pq.write_table(pa.table({"t": ["a", "b"]}), folder / "data" / "in.parquet")
         lines = [f'job_roots = ["{folder}/data"]', f"[tenants.red]\nopen_jobs = {OPEN_JOBS}"]
         for name in ("first", "second"):
-            lines.append(f'[models.{name}]\nmodel = "{folder}/models.py:Embed"\nslo_ms = 5000')
+            lines.append(f'[models.{name}]\nmodel = "{folder}/models.py:Embed"\nslo_ms = 60000')
         for name, more in (("all", ""), ("one", 'models = ["first"]')):
             digest = hashlib.sha256(f"ts-{name}".encode()).hexdigest()
             lines.append(f'[keys.{name}]\nsha256 = "{digest}"\ntenant = "red"\n{more}')

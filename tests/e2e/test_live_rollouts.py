@@ -138,7 +138,7 @@ def children(server: Server) -> list[int]:
 
 
 def test_a_key_for_other_models_neither_sees_nor_changes_a_rollout(versions: Versions) -> None:
-    more = '[models.another]\nmodel = "times:1"\nslo_ms = 5000\n'
+    more = '[models.another]\nmodel = "times:1"\nslo_ms = 60000\n'
     for name, model in (("mine", "times"), ("other", "another")):
         digest = hashlib.sha256(name.encode()).hexdigest()
         more += f'[keys.{name}]\nsha256 = "{digest}"\nscopes = ["deploy"]\nmodels = ["{model}"]\n'

@@ -20,7 +20,7 @@ MODEL = "Looked"
 
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[Server]:
-    made = Server(home, f"{home / 'models.py'}:{MODEL}", "--slo-ms", "5000")
+    made = Server(home, f"{home / 'models.py'}:{MODEL}", "--slo-ms", "60000")
     yield made
     made.end()
 

@@ -46,7 +46,7 @@ class Team:
 
     @contextlib.contextmanager
     def serve(self, output: str, *words: str) -> Iterator[Server]:
-        named = (f"{self.place}/words.py:Words", "--name", "words", "--slo-ms", "5000")
+        named = (f"{self.place}/words.py:Words", "--name", "words", "--slo-ms", "60000")
         made = Server(self.place / "home", *named, "--precomputed", f"{self.place}/{output}", "--key", "body", *words)
         try:
             until(lambda: made.counted("precomputed_keys", model="words") >= len(TEXTS))

@@ -33,10 +33,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config.write_text(f"""
         [models.embed]
         model = "{models}:Embed"
-        slo_ms = 5000
+        slo_ms = 60000
         [models.rank]
         model = "{models}:Rank"
-        slo_ms = 5000
+        slo_ms = 60000
         [keys.alice]
         sha256 = "{digest_of(KEY)}"
         [keys.root]

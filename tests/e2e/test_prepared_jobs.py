@@ -28,7 +28,7 @@ def test_a_job_on_a_server_is_prepared_by_processes_and_answers_as_live_requests
     chance = np.random.default_rng(0)
     texts = [" ".join(chance.choice(WORDS, count)) for count in chance.integers(1, 30, ROWS)]
     pq.write_table(pa.table({"id": np.arange(ROWS), "body": [*texts[:-1], None]}), tmp_path / "in.parquet")
-    server = Server(tmp_path / "home", str(tmp_path / "encoder"), "--slo-ms", "2000", "--grace", "5s", *more)
+    server = Server(tmp_path / "home", str(tmp_path / "encoder"), "--slo-ms", "60000", "--grace", "5s", *more)
     try:
         words = ["run", "in.parquet", "--model", "encoder", "--text", "body", "--keep", "id", "-o", "out"]
         words += ["--shard-rows", "500", "--preparers", "2", "--on", server.address, "--json"]

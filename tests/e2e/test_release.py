@@ -128,7 +128,7 @@ def test_a_job_runs(installed: Path, outside: Path) -> None:
 
 
 def test_a_server_answers(installed: Path, outside: Path) -> None:
-    words = [installed / "bin" / "twoshift", "serve", "m.py:Doubled", "--slo-ms", "1000", "--port", "0"]
+    words = [installed / "bin" / "twoshift", "serve", "m.py:Doubled", "--slo-ms", "60000", "--port", "0"]
     with subprocess.Popen(words, cwd=outside, env=_environment(outside), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = ""

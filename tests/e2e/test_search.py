@@ -126,7 +126,7 @@ def test_an_index_below_its_recall_is_not_switched_to_and_the_rows_stay(place: P
 def server(place: Path) -> Iterator[Server]:
     """It is there before the first index is."""
     digest = hashlib.sha256(KEY.encode()).hexdigest()
-    model = f'model = "{place / "words.py"}:Words"\nslo_ms = 5000\nreplicas = 2'
+    model = f'model = "{place / "words.py"}:Words"\nslo_ms = 60000\nreplicas = 2'
     tables = [f'[models.words]\n{model}\nindex = "{place / "shared.usearch"}"', f'[keys.alice]\nsha256 = "{digest}"']
     (place / "server.toml").write_text("\n".join(tables))
     made = Server(place / "served", "--config", str(place / "server.toml"))

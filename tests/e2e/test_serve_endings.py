@@ -48,7 +48,7 @@ def patient(server: Server, given: str) -> int:
 def test_what_was_admitted_is_answered_after_the_notice_to_stop(
     start: Callable[..., Server], pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    server = start("--slo-ms", "1000")
+    server = start("--slo-ms", "60000")
     idle = server.connect()
     running = pool.submit(patient, server, f"sleep 2 {tmp_path / 'told'}")
     until((tmp_path / "told").exists)
@@ -66,7 +66,7 @@ def test_what_was_admitted_is_answered_after_the_notice_to_stop(
 
 
 def test_requests_sent_ahead_are_refused_once_it_stops(start: Callable[..., Server], tmp_path: Path) -> None:
-    server = start("--slo-ms", "1000")
+    server = start("--slo-ms", "60000")
     told = tmp_path / "told"
     body = b'{"model": "Troubled", "input": "sleep 1 %b"}' % str(told).encode()
     with server.connect() as made:
@@ -90,7 +90,7 @@ def test_requests_sent_ahead_are_refused_once_it_stops(start: Callable[..., Serv
 def test_where_the_grace_runs_out_it_ends_all_the_same_and_says_so(
     start: Callable[..., Server], pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    server = start("--slo-ms", "1000", "--grace", "1s")
+    server = start("--slo-ms", "60000", "--grace", "1s")
     running = pool.submit(patient, server, f"sleep 50 {tmp_path / 'told'}")
     until((tmp_path / "told").exists)
     assert server.stop() == 1
@@ -101,7 +101,7 @@ def test_where_the_grace_runs_out_it_ends_all_the_same_and_says_so(
 def test_a_second_notice_does_not_wait_for_the_grace(
     start: Callable[..., Server], pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    server = start("--slo-ms", "1000", "--grace", "10m")
+    server = start("--slo-ms", "60000", "--grace", "10m")
     running = pool.submit(patient, server, f"sleep 50 {tmp_path / 'told'}")
     until((tmp_path / "told").exists)
     server.process.send_signal(signal.SIGINT)
@@ -136,7 +136,7 @@ def test_a_model_that_is_stuck_makes_the_server_unready_until_it_comes_back(star
 
 
 def test_a_device_that_is_lost_makes_the_server_unready_for_good(start: Callable[..., Server]) -> None:
-    server = start("--slo-ms", "1000")
+    server = start("--slo-ms", "60000")
     assert server.embed(MODEL, "lost").status == 500
     for _ in range(50):
         got = server.embed(MODEL, "a")
@@ -152,7 +152,7 @@ def test_a_device_that_is_lost_makes_the_server_unready_for_good(start: Callable
 
 
 def test_an_address_that_is_taken_is_refused_with_its_name(start: Callable[..., Server], home: Path) -> None:
-    server = start("--slo-ms", "1000")
+    server = start("--slo-ms", "60000")
     words = [PROGRAM, "serve", f"{home / 'models.py'}:{MODEL}", "--port", str(server.port)]
     ended = subprocess.run(words, env=environment(home), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
@@ -162,7 +162,7 @@ def test_an_address_that_is_taken_is_refused_with_its_name(start: Callable[..., 
 
 
 def test_each_request_is_a_line_where_that_is_asked_for(start: Callable[..., Server]) -> None:
-    server = start("--slo-ms", "1000", "--access-log")
+    server = start("--slo-ms", "60000", "--access-log")
     assert server.embed(MODEL, "a", x_request_id="mine").status == 200
     assert server.ask("GET", "/nowhere").status == 404
     until(lambda: "/nowhere" in server.said)
@@ -173,7 +173,7 @@ def test_each_request_is_a_line_where_that_is_asked_for(start: Callable[..., Ser
 def test_with_log_format_json_every_line_is_an_object_and_a_request_names_its_model_rows_and_tenant(
     start: Callable[..., Server],
 ) -> None:
-    server = start("--slo-ms", "1000", "--access-log", "--log-format", "json")
+    server = start("--slo-ms", "60000", "--access-log", "--log-format", "json")
     assert server.embed(MODEL, ["a", "b"], x_request_id="mine").status == 200
     assert server.ask("GET", "/healthz").status == server.ask("GET", "/metrics").status == 200
     assert server.ask("GET", "/nowhere").status == 404

@@ -33,7 +33,7 @@ class Site:
     def started(self) -> None:
         if self.server is not None:
             self.server.end()
-        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
+        words = [f"{self.path}/m.py:Square", "--slo-ms", "60000", "--max-batch", "8", "--grace", "5s", *self.more]
         self.server = Server(self.path / "home", *words)
 
     def end(self) -> None:

@@ -95,8 +95,8 @@ def house(path: Path) -> Iterator[House]:
     tables = [
         'host = "0.0.0.0"\nprice_usd_per_hour = 3.6\n',
         f'job_roots = ["{data}"]\n',
-        f'[models.embed]\nmodel = "{path}/models.py:Embed"\nslo_ms = 5000\n',
-        f'[models.pair]\nmodel = "{path}/models.py:Embed"\nslo_ms = 5000\nreplicas = 2\n',
+        f'[models.embed]\nmodel = "{path}/models.py:Embed"\nslo_ms = 60000\n',
+        f'[models.pair]\nmodel = "{path}/models.py:Embed"\nslo_ms = 60000\nreplicas = 2\n',
         f'[tenants.red]\njob_roots = ["{data}/red"]\n',
         f'[tenants.blue]\njob_roots = ["{data}/blue", "s3://blue/"]\n',
         "[tenants.poor]\ndevice_seconds_per_day = 1e-9\n",

@@ -40,7 +40,7 @@ def _words(authority: Authority, key: str = "key.pem") -> list[str]:
 @pytest.fixture(params=["1", "2"], ids=["one process", "two fronts"])
 def server(authority: Authority, request: pytest.FixtureRequest) -> Iterator[Server]:
     model = f"{authority.folder}/m.py:Sized"
-    more = ["--slo-ms", "2000", "--fronts", request.param, "--grpc-port", "0"]
+    more = ["--slo-ms", "60000", "--fronts", request.param, "--grpc-port", "0"]
     made = Server(authority.folder / "home", model, *more, *_words(authority))
     yield made
     made.end()

@@ -76,7 +76,7 @@ def collector() -> Iterator[Collector]:
 
 def test_a_request_is_a_trace_with_its_stages_under_the_clients_own(tmp_path: Path, collector: Collector) -> None:
     (tmp_path / "m.py").write_text(MODEL)
-    words = [f"{tmp_path}/m.py:Double", "--slo-ms", "5000", "--otlp-endpoint", collector.address]
+    words = [f"{tmp_path}/m.py:Double", "--slo-ms", "60000", "--otlp-endpoint", collector.address]
     server = Server(tmp_path / "home", *words)
     try:
         tensor = {"name": "x", "datatype": "FP64", "shape": [1], "data": [2.0]}

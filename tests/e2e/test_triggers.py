@@ -67,7 +67,7 @@ class Place(Fleet):
             {self.top}
             [models.Square]
             model = "{self.path}/m.py:Square"
-            slo_ms = 2000
+            slo_ms = 60000
             max_batch = 8
             [webhooks.ops]
             url = "{self.receiver.url}"

@@ -36,12 +36,12 @@ def test_a_class_that_returns_too_few_rows_fails_its_calls_and_is_not_tried_row_
     engine = engine_of(tmp_path, "First")
     try:
         prepared = engine.runtime.prepare(ROWS)
-        block, live = engine.submit_block(prepared), engine.submit(prepared, engine.now_s() + 5)
+        block, live = engine.submit_block(prepared), engine.submit(prepared, engine.now_s() + 600)
         for future in (block, *live):
             with pytest.raises(BrokenModel, match="one output row per input row"):
                 future.result(120)
         assert engine.stats().calls <= 2
-        alone = engine.submit(prepared.slice(0, 1), engine.now_s() + 5)  # the engine lives on
+        alone = engine.submit(prepared.slice(0, 1), engine.now_s() + 600)  # the engine lives on
         assert alone[0].result(120)["doubled"] == 0
     finally:
         engine.close()
@@ -51,13 +51,13 @@ def test_what_cannot_be_submitted_is_told_what_to_do(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "Model")
     prepared = engine.runtime.prepare(ROWS)
     with pytest.raises(InvalidInput, match=r"rows returned by engine\.runtime\.prepare"):
-        engine.submit(["raw text"], engine.now_s() + 5)  # pyright: ignore[reportArgumentType]
+        engine.submit(["raw text"], engine.now_s() + 600)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidInput, match=r"rows returned by engine\.runtime\.prepare"):
         engine.submit_block(["raw text"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(Late, match=r"has passed on the clock of engine\.now_s"):
         engine.submit(prepared, 5.0 - engine.now_s())
     engine.close()
     with pytest.raises(Broken, match="closed"):
-        engine.submit(prepared, engine.now_s() + 5)
+        engine.submit(prepared, engine.now_s() + 600)
     with pytest.raises(Broken, match="closed"):
         engine.submit_block(prepared)

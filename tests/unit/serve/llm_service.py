@@ -240,6 +240,7 @@ def llm_server(
     """A server; the objective is a patient one unless it is said."""
     monkeypatch.setenv("TWOSHIFT_HOME", str(home))
     monkeypatch.setattr("twoshift.serve.ledger._KEEP_S", 0.02)
+    monkeypatch.setattr("twoshift.store.database._BUSY_MS", 300_000)  # a stalled machine is no busy database
     patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
     known = Keys(keys or {}, tenants=tenants)
     made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), known, adapters)

@@ -96,15 +96,25 @@ def test_a_client_that_never_reads_its_reply_is_let_go(server: TriedServer) -> N
 
 
 def test_a_client_that_reads_slowly_gets_it_all(server: TriedServer) -> None:
+    found, longest_s = read_slowly(server)
+    while longest_s > LIMITS.body_s / 2:  # the machine stalled, and the client took more time than it may
+        found, longest_s = read_slowly(server)
+    assert len(parted(found)[0][2]) == BIG
+
+
+def read_slowly(server: TriedServer) -> tuple[bytes, float]:
+    """The reply, read over 0.8 s with pauses within what is allowed, and the longest pause there was."""
     with server.connection() as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         made.sendall(b"GET /big HTTP/1.1\r\nhost: a\r\n" + END)
-        found = bytearray()
+        found, last_s, longest_s = bytearray(), time.monotonic(), 0.0
         while data := made.recv(1 << 19):
             found += data
             if len(found) % (1 << 20) < len(data):
-                time.sleep(0.05)  # this is the client under test: 0.8 s in all, each pause within what is allowed
-    assert len(parted(bytes(found))[0][2]) == BIG
+                time.sleep(0.05)
+            now_s = time.monotonic()
+            last_s, longest_s = now_s, max(longest_s, now_s - last_s)
+        return bytes(found), max(longest_s, time.monotonic() - last_s)
 
 
 def test_a_refused_client_that_never_stops_sending_is_let_go(server: TriedServer) -> None:
