@@ -1,13 +1,60 @@
-"""Which settings of a job's output go together."""
+"""Where the rows of a job go, as its settings have it: the parts, and a store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+from twoshift.batch.setting_values import COLUMN, COMPRESSION, STORE, TABLE
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput
+from twoshift.values import size
 
-__all__ = ["OutputSettings", "check_outputs"]
+__all__ = [
+    "FileSize",
+    "OutputSettings",
+    "PartCompression",
+    "PartitionColumn",
+    "StoreKey",
+    "StorePlace",
+    "StoreTable",
+    "check_outputs",
+]
+
+StorePlace = Annotated[
+    str | None,
+    setting(
+        "Load the results into a database or vector store as well: postgresql://user@host/db, FILE.duckdb, "
+        "FILE.sqlite, FOLDER.lance, qdrant://host:6333.",
+        STORE,
+        more="See [stores](stores.md).",
+    ),
+]
+StoreTable = Annotated[str, setting("With --into: table or collection, created if it does not exist.", TABLE)]
+StoreKey = Annotated[
+    str | None,
+    setting(
+        "With --into: --keep column that identifies a row; a newer row replaces the older one.",
+        COLUMN,
+        shown="the row's position in the job",
+    ),
+]
+PartitionColumn = Annotated[
+    str | None,
+    setting("With --into FOLDER.parquet: write one folder per value of this --keep column: COLUMN=VALUE/.", COLUMN),
+]
+FileSize = Annotated[
+    float | None,
+    setting("Approximate size of an output file: 256MB. Replaces --shard-seconds.", size(), shown="about 30 s of work"),
+]
+PartCompression = Annotated[
+    str,
+    setting(
+        "Compression of Parquet output: zstd, snappy, gzip or none; a level may follow: zstd:9.",
+        COMPRESSION,
+        more="Vectors of floats do not compress, and are stored uncompressed.",
+    ),
+]
 
 _OF_STORES = {"into_table": "results", "into_key": None}  # with their defaults
 _OF_PARQUET = {"into": None, "file_size": None, "compression": "zstd"}

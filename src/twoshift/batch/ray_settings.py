@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
+from twoshift.batch.setting_values import AMOUNTS
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 
-__all__ = ["check_ray"]
+__all__ = ["RayAddress", "RayResources", "check_ray"]
+
+RayAddress = Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")]
+RayResources = Annotated[
+    dict[str, float],
+    setting(
+        "Custom Ray resources that each worker needs: a=1,b=0.5.",
+        AMOUNTS,
+        more="In a job file: `{a = 1, b = 0.5}`.",
+    ),
+]
 
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 

@@ -11,16 +11,34 @@ import msgspec
 from twoshift.batch.answer_settings import AnswerKey, AnswerPlace, check_answers
 from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.index_settings import IndexKey, IndexMetric, IndexName, IndexRecall, check_index
-from twoshift.batch.output_settings import check_outputs
+from twoshift.batch.output_settings import (
+    FileSize,
+    PartCompression,
+    PartitionColumn,
+    StoreKey,
+    StorePlace,
+    StoreTable,
+    check_outputs,
+)
 from twoshift.batch.piece_settings import PieceName, PieceTimeout, check_piece
-from twoshift.batch.prompting import Prompting, Template
-from twoshift.batch.ray_settings import check_ray
+from twoshift.batch.prompt_settings import (
+    AnswerSchemaText,
+    MaxTokens,
+    PromptText,
+    SamplingSeed,
+    StopStrings,
+    SystemText,
+    Temperature,
+    TopP,
+    check_prompt,
+    prompting_of,
+)
+from twoshift.batch.prompting import Prompting
+from twoshift.batch.ray_settings import RayAddress, RayResources, check_ray
 from twoshift.batch.setting_values import (
-    AMOUNTS,
     AUTO,
     COLUMN,
     COLUMNS,
-    COMPRESSION,
     FOLDER,
     INPUT_FORMAT,
     LOCATION,
@@ -28,8 +46,6 @@ from twoshift.batch.setting_values import (
     OUTPUT_FORMAT,
     OUTPUT_FORMATS,
     SQL,
-    STORE,
-    TABLE,
     TYPES,
     WORKERS,
     ZONE,
@@ -40,7 +56,6 @@ from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
-from twoshift.generation import GenerationParams
 from twoshift.loading_settings import (
     AtLeast,
     BatchInvariant,
@@ -61,7 +76,7 @@ from twoshift.policy.hours import Hours
 from twoshift.triggers.zones import offset_of
 from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
-from twoshift.values import EACH, choice, contents, count, duration, names, share, size, span, usd, whole
+from twoshift.values import choice, count, duration, names, share, span, usd, whole
 
 __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
 
@@ -96,27 +111,14 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     prompt_name: Annotated[
         str | None, ROWS,
         setting("Name of the model's prompt to put before each text.", shown="the model's default prompt")] = None
-    prompt: Annotated[
-        str | None, ROWS,
-        setting("Prompt for a language model: an input column, or a template such as '{title}: {body}'.",
-                more="See [language models](llms.md).")] = None
-    system: Annotated[
-        str | None, ROWS,
-        setting("System message for a language model; {column} inserts the value of an input column.")] = None
-    max_tokens: Annotated[int, ROWS, setting("Maximum number of tokens per answer.", whole(most=10**6))] = 256
-    temperature: Annotated[
-        float, ROWS, setting("Sampling temperature; 0 always picks the most likely token.", count(zero=True))] = 0.0
-    top_p: Annotated[
-        float, ROWS,
-        setting("Top-p: sample from the most likely tokens with this total probability.", share(zero=False))] = 1.0
-    seed: Annotated[int | None, ROWS, setting("Sampling seed.", whole(-(2**63), 2**63 - 1))] = None
-    stop: Annotated[
-        tuple[str, ...], ROWS,
-        setting("Stop string: ends an answer when generated; repeat the option for several.", EACH)] = ()
-    json_schema: Annotated[
-        str | None, ROWS,
-        setting("JSON schema for the answers; each of its properties becomes an output column.", contents(),
-                more="In a job file, write the schema itself. See [supported schemas](llm-serving.md#schemas).")] = None
+    prompt: Annotated[PromptText, ROWS] = None
+    system: Annotated[SystemText, ROWS] = None
+    max_tokens: Annotated[MaxTokens, ROWS] = 256
+    temperature: Annotated[Temperature, ROWS] = 0.0
+    top_p: Annotated[TopP, ROWS] = 1.0
+    seed: Annotated[SamplingSeed, ROWS] = None
+    stop: Annotated[StopStrings, ROWS] = ()
+    json_schema: Annotated[AnswerSchemaText, ROWS] = None
     too_long: Annotated[TooLong, ROWS] = "cut"
     empty: Annotated[
         str | None, ROWS,
@@ -154,41 +156,20 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
     engine: Annotated[
         str, HERE, setting("Where the workers run: as local processes or on Ray.", choice(ENGINES))] = "local"
-    address: Annotated[
-        str | None, HERE, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = None
-    resources: Annotated[
-        dict[str, float], HERE,
-        setting("Custom Ray resources that each worker needs: a=1,b=0.5.", AMOUNTS,
-                more="In a job file: `{a = 1, b = 0.5}`.")] = {}
+    address: Annotated[RayAddress, HERE] = None
+    resources: Annotated[RayResources, HERE] = {}
     spot_notice: Annotated[
         str | None, HERE,
         setting("Where to look for preemption notices of a worker's machine: aws, gcp, a URL or a file.",
                 NOTICE_PLACE, more="See [spot machines](jobs.md#spot-machines).")] = None
-    into: Annotated[
-        str | None, HERE,
-        setting("Load the results into a database or vector store as well: postgresql://user@host/db, FILE.duckdb, "
-                "FILE.sqlite, FOLDER.lance, qdrant://host:6333.", STORE,
-                more="See [stores](stores.md).")] = None
-    into_table: Annotated[
-        str, HERE, setting("With --into: table or collection, created if it does not exist.", TABLE)] = "results"
-    into_key: Annotated[
-        str | None, HERE,
-        setting("With --into: --keep column that identifies a row; a newer row replaces the older one.", COLUMN,
-                shown="the row's position in the job")] = None
-    partition_by: Annotated[
-        str | None, HERE,
-        setting("With --into FOLDER.parquet: write one folder per value of this --keep column: COLUMN=VALUE/.",
-                COLUMN)] = None
+    into: Annotated[StorePlace, HERE] = None
+    into_table: Annotated[StoreTable, HERE] = "results"
+    into_key: Annotated[StoreKey, HERE] = None
+    partition_by: Annotated[PartitionColumn, HERE] = None
     piece: Annotated[PieceName, HERE] = None
     piece_seconds: Annotated[PieceTimeout, HERE] = 60.0
-    file_size: Annotated[
-        float | None, SHARDS,
-        setting("Approximate size of an output file: 256MB. Replaces --shard-seconds.", size(),
-                shown="about 30 s of work")] = None
-    compression: Annotated[
-        str, SHARDS,
-        setting("Compression of Parquet output: zstd, snappy, gzip or none; a level may follow: zstd:9.", COMPRESSION,
-                more="Vectors of floats do not compress, and are stored uncompressed.")] = "zstd"
+    file_size: Annotated[FileSize, SHARDS] = None
+    compression: Annotated[PartCompression, SHARDS] = "zstd"
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -275,7 +256,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         self._check_text()
         for value in self.inputs:
             _require(is_location(value), "inputs", value, "the name of a file or folder")
-        self._check_prompt()
+        check_prompt(self)
         self._check_workers()
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
@@ -327,24 +308,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         alone = not (self.text or self.columns or self.keep)
         _require(alone, "endpoint", self.endpoint, "no --text, --columns or --keep: the input is a file of requests")
 
-    def _check_prompt(self) -> None:
-        given = self.text or self.columns
-        _require(not (self.prompt and given), "prompt", self.prompt, "a prompt without --text or --columns")
-        for name in ("system", "json_schema", "seed", "stop"):
-            value = getattr(self, name)
-            _require(self.prompt is not None or value in (None, ()), name, value, "--prompt as well")
-        prompting = self.prompting
-        _require(
-            prompting is None or bool(prompting.columns),
-            "prompt",
-            self.prompt,
-            "a template with at least one {column} in it",
-        )
-        if self.json_schema is not None:
-            from twoshift.batch.json_answers import AnswerSchema  # slow to load: numpy
-
-            AnswerSchema(self.json_schema)
-
     def _check_types(self) -> None:
         as_text = (self.text, self.pair, *(() if self.prompting is None else self.prompting.columns))
         for name, kind in self.types.items():
@@ -370,19 +333,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def prompting(self) -> Prompting | None:
         """How rows become prompts, for a language model."""
-        if self.prompt is None:
-            return None
-        params = GenerationParams(
-            may_shorten=True,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=self.seed,
-            stop=self.stop,
-            json_schema=self.json_schema,
-        )
-        system = None if self.system is None else Template.parse(self.system, "system")
-        return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params, self.adapter or "")
+        return prompting_of(self)
 
     def check_preparers(self, cores: int) -> None:
         """Raises InvalidInput where the machine of the workers has fewer cores than processes are asked for."""
