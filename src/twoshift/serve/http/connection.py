@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from typing import Any
@@ -12,20 +11,19 @@ import httptools
 
 from twoshift.endpoints.faults import forget_frames
 from twoshift.serve.http.departure import Departure
+from twoshift.serve.http.framing import framing_of
 from twoshift.serve.http.http_error import HttpError
-from twoshift.serve.http.messages import UNFORESEEN, Pieces, Request
+from twoshift.serve.http.messages import Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading, other_version
 from twoshift.serve.http.replies import Replies
 from twoshift.serve.http.unread_refusals import UnreadRefusals
+from twoshift.serve.http.writing import NEVER_S, Writing
 
 __all__ = ["Connection"]
 
-_logger = logging.getLogger("twoshift.serve")
 _MANY_WAITING = 16  # requests sent ahead, from which no more is read
 _MOST_WAITING = 256  # that one piece of data may hold
-_TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
-_NEVER_S = float("inf")
 _FULL_S = 1.0
 
 
@@ -42,18 +40,14 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Request | HttpError] = deque()  # read whole, not yet begun
         self._task: asyncio.Task[None] | None = None
         self._closing = False  # no request after those that are read
-        self._can_write = asyncio.Event()
-        self._can_write.set()
-        self._unsent_bytes = 0  # of replies, when its time began
         self._full: set[str] = set()  # of what: nothing is read until it is not
         # When the sweep ends it. Pools connect before they ask: without a first byte it is as idle as between requests
         self.due_s = self._loop.time() + self._limits.idle_s
-        self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
-        self._pours = False  # a reply in pieces
+        self._reply_due_s = NEVER_S  # for replies, once the peer has ended its side
         self._has_departed = False  # another process answers what comes
         self._is_held = False  # by a refusal that is not written yet
         self._refusals = None if peers.gate is None else UnreadRefusals(peers.gate, self)
-        self._reading = Reading(peers, self, self._loop.time)
+        self._reading, self._writing = Reading(peers, self, self._loop.time), Writing(self)
         self._departure = None if peers.handover is None else Departure(peers.handover, self, self._reading)
 
     # From the transport
@@ -81,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._reading.stream = None
         self._reading.reset()
-        self._can_write.set()
+        self._writing.can_write.set()
         if self._refusals is not None:
             self._refusals.cancel()
         if self._task is not None:
@@ -124,17 +118,15 @@ class Connection(asyncio.Protocol):
         if (self._task is None and not self._is_held) or self._reading.stream is not None or is_tls:
             return False  # the transport closes, and `connection_lost` follows
         self._closing = True
-        if not self._pours:  # one that has gone is found out by what is written
+        if not self._writing.pours:  # one that has gone is found out by what is written
             self.due_s = self._reply_due_s = self._loop.time() + self._limits.half_closed_s
         return True
 
     def pause_writing(self) -> None:
-        self._can_write.clear()
-        self._unsent_bytes = self.transport.get_write_buffer_size()
-        self.due_s = self._loop.time() + self._limits.body_s
+        self._writing.pause(self._loop.time() + self._limits.body_s)
 
     def resume_writing(self) -> None:
-        self._can_write.set()
+        self._writing.can_write.set()
 
     # From the reading
 
@@ -149,7 +141,7 @@ class Connection(asyncio.Protocol):
             )
         refusals = self._refusals
         if refusals is not None and self.is_free and not refusals.gate.admits(request):
-            if not self._closing and self._can_write.is_set():
+            if not self._closing and self._writing.can_write.is_set():
                 self.due_s = self._loop.time() + self._limits.idle_s
                 if refusals.refuse(request):
                     self._is_held = True
@@ -201,44 +193,23 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self) -> None:
         asked: Request | HttpError | None = None
+        writing = self._writing
         try:
             while self._waiting:
-                asked = self._waiting.popleft()
-                if self._full and not self._waiting:
-                    self.fill("queue", False)
-                self.due_s = self._reply_due_s  # the handler knows the deadline
-                if self._refusals is not None and isinstance(asked, Request):
-                    self._refusals.gate.admit_in_turn(asked)
+                asked = self._next()
                 reply = await self._reply_to(asked)
-                if isinstance(asked, HttpError):
-                    unread, without_body, takes_chunks = True, False, False
-                else:
-                    unread = asked.unread or (asked.stream is not None and not asked.stream.is_over)
-                    without_body, takes_chunks = asked.method == "HEAD", asked.takes_chunks
-                open_end = reply.stream is not None and reply.stream_bytes is None
-                chunked = open_end and takes_chunks
-                keep = not (reply.close or unread or (open_end and not chunked) or self._is_last)
-                try:
-                    encoded = reply.encoded(keep, without_body, chunked)
-                except Exception:
-                    _logger.exception("an HTTP reply could not be written")
-                    reply, keep = UNFORESEEN, False
-                    encoded = reply.encoded(keep, without_body)
-                if reply.stream is not None:
-                    self._pours, self.due_s = True, _NEVER_S
-                if not self.transport.is_closing():
-                    self.transport.write(encoded)
+                framing = framing_of(asked, reply, self._is_last)
+                reply = writing.write(reply, framing)
                 if isinstance(asked, Request) and asked.visit is not None:
                     asked.visit.end()
                 if reply.stream is not None:
-                    await self._pour(reply.stream, without_body, chunked)
-                    self._pours = False
+                    await writing.pour(reply.stream, framing)
                 if self.transport.is_closing():
                     return
-                if not self._can_write.is_set():
-                    await self._can_write.wait()
-                if not keep or self._is_last:  # it may have become that while pieces were sent
-                    self._leave(linger=unread)
+                if not writing.can_write.is_set():
+                    await writing.can_write.wait()
+                if reply.close or not framing.keep or self._is_last:  # it may have become that while pieces were sent
+                    self._leave(linger=framing.unread)
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
             self._peers.idle[self] = None
@@ -251,6 +222,16 @@ class Connection(asyncio.Protocol):
             self._task = None
             if isinstance(asked, Request) and asked.visit is not None:
                 asked.visit.end()
+
+    def _next(self) -> Request | HttpError:
+        """What has its turn now."""
+        asked = self._waiting.popleft()
+        if self._full and not self._waiting:
+            self.fill("queue", False)
+        self.due_s = self._reply_due_s  # the handler knows the deadline
+        if self._refusals is not None and isinstance(asked, Request):
+            self._refusals.gate.admit_in_turn(asked)
+        return asked
 
     @property
     def is_free(self) -> bool:
@@ -272,24 +253,6 @@ class Connection(asyncio.Protocol):
         """Whether no request comes after this one."""
         return (self._closing or self._is_guest) and not self._waiting
 
-    async def _pour(self, stream: Pieces, without_body: bool, chunked: bool) -> None:
-        """The pieces of a reply, no faster than the peer takes them."""
-        try:
-            async for piece in stream:  # one that was never begun would not notice its end
-                if without_body or self.transport.is_closing():
-                    return
-                self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-                if not self._can_write.is_set():
-                    await self._can_write.wait()
-                    self.due_s = _NEVER_S
-            if chunked and not self.transport.is_closing():
-                self.transport.write(b"0\r\n\r\n")
-        except Exception:
-            _logger.exception("an HTTP reply was truncated")
-            self.transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
-        finally:
-            await stream.aclose()
-
     # The end
 
     def stop(self) -> None:
@@ -300,7 +263,7 @@ class Connection(asyncio.Protocol):
 
     def depart(self) -> None:
         """It stays only to be counted, until it is closed."""
-        self._has_departed, self.due_s = True, _NEVER_S
+        self._has_departed, self.due_s = True, NEVER_S
         self._peers.idle.pop(self, None)
 
     def abort(self) -> None:
@@ -312,9 +275,9 @@ class Connection(asyncio.Protocol):
         if now_s < self.due_s:
             return
         unsent = self.transport.get_write_buffer_size()
-        if unsent and unsent + _TAKEN_BYTES <= self._unsent_bytes:  # slow, but it reads
-            self._unsent_bytes, self.due_s = unsent, now_s + self._limits.body_s
-        elif self._task is not None or self._closing or unsent:
+        if self._writing.extend(unsent, now_s + self._limits.body_s):
+            return
+        if self._task is not None or self._closing or unsent:
             self.transport.abort()
         elif self._reading.is_amid or (self._departure is not None and self._departure.data):
             self._refuse(HttpError(408, "the request did not arrive in time"))
