@@ -32,6 +32,16 @@ class _Bounds:
     admit_share: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What is left for background sequences that wait."""
+
+    places: int
+    all_tokens: int  # of the KV cache, with none of them in it
+    free_tokens: int  # of that, beside those that run
+    readable_tokens: int  # of their prompts, in a step; 1: it has no time to read
+
+
 class GovernorPolicy:
     """Holds background sequences to what live streams leave of the step and of the KV cache."""
 
@@ -185,37 +195,57 @@ class GovernorPolicy:
         if not waiting:
             self._first = None
             return [], "no background sequence is waiting"
-        whole = math.floor(self.settings.kv_mark_tokens * bounds.admit_share) - live.kv_tokens - live.waiting_kv_tokens
-        free = whole - sum(each.kv_tokens for each in running)
-        room = self._places(bounds.admit_share) - live.running - live.waiting - len(running)
-        most = max(self.settings.admit_prefill_tokens, live.prefill_tokens)
-        unread, readable = _unread(running), self._readable(live, len(running), bounds)
+        room = self._room(live, running, bounds)
         # waiting for a first one that would not fit an empty engine either would wait in vain
-        may_pass = waiting[0].kv_tokens > whole or self._may_pass(waiting[0], free, now_s)
+        may_pass = waiting[0].kv_tokens > room.all_tokens or self._may_pass(waiting[0], room.free_tokens, now_s)
+        admitted, is_filled = self._joining(live, running, waiting if may_pass else waiting[:1], bounds, room)
+        few = len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting))
+        if few and not is_filled and room.readable_tokens > 1:
+            held = [*running, *admitted]
+            if not self._is_worth_reading(live, len(held), _unread(held)):
+                return [], "waiting until several prompts can begin in one step"
+        if not admitted:
+            return [], self._why_none(live, running)
+        return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
+
+    def _room(self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds) -> _Room:
+        share = bounds.admit_share
+        whole = math.floor(self.settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
+        return _Room(
+            places=self._places(share) - live.running - live.waiting - len(running),
+            all_tokens=whole,
+            free_tokens=whole - sum(each.kv_tokens for each in running),
+            readable_tokens=self._readable(live, len(running), bounds),
+        )
+
+    def _joining(
+        self,
+        live: LiveLoad,
+        running: Sequence[BackgroundSequence],
+        waiting: Sequence[BackgroundSequence],
+        bounds: _Bounds,
+        room: _Room,
+    ) -> tuple[list[BackgroundSequence], bool]:
+        """Those that fit, in order; and whether their prompts fill the step, so that others must wait."""
+        most = max(self.settings.admit_prefill_tokens, live.prefill_tokens)
+        unread, free, readable = _unread(running), room.free_tokens, room.readable_tokens
         admitted: list[BackgroundSequence] = []
-        is_filled = False
-        for each in waiting if may_pass else waiting[:1]:
-            if len(admitted) >= room:
+        for each in waiting:
+            if len(admitted) >= room.places:
                 break
-            if is_filled := 1 < readable < sum(unread) + each.prefill_left_tokens and bool(unread):
-                break  # unread prompts queue better outside the engine, and one read in two steps costs both more
+            if 1 < readable < sum(unread) + each.prefill_left_tokens and unread:
+                return admitted, True  # unread prompts queue better outside, and one read in two steps costs both more
             if each.kv_tokens > free:
                 continue
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
             if not self._fits(live.decoding(), count, (), 0, bounds.admit_s):
                 break
-            if is_filled := not self._fits(live, count, more, most, bounds.fill_s):
-                break
+            if not self._fits(live, count, more, most, bounds.fill_s):
+                return admitted, True
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
-        count = len(running) + len(admitted)
-        few = len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting))
-        if few and not is_filled and readable > 1 and not self._is_worth_reading(live, count, unread):
-            return [], "waiting until several prompts can begin in one step"
-        if not admitted:
-            return [], self._why_none(live, running)
-        return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
+        return admitted, False
 
     def _places(self, share: float) -> int:
         """Sequences that the engine may hold; some places stay free for live ones that come."""
