@@ -8,7 +8,6 @@ import gc
 import logging
 import multiprocessing
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,30 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from twoshift.deployment_resources import DeploymentResources
 from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
-from twoshift.fronts.processes import FrontProcesses, uses_fronts
-from twoshift.registry.names import parse_ref
 from twoshift.rollout_services import FileChanges, remember_versions, rollout_metrics, rollouts_for
-from twoshift.runtime.devices import usable_threads
-from twoshift.serve.deployer import Deployer, DeployerHooks, Progress
+from twoshift.serve.deployer import Deployer, Progress
 from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.front import Front
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.http.usage import NoUsage
-from twoshift.serve.indexes import SearchIndexes
-from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Ledger
-from twoshift.serve.listening import bound_sockets, check_address, shown_address
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model_settings import check_names, name_of
-from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, make_settings
-from twoshift.serve.tls import TlsFiles, tls_files
 from twoshift.serve.tracing import Traces, closed_within
+from twoshift.server_ports import ServerPorts
 from twoshift.server_services import (
     ServerServices,
     compile_console,
@@ -50,17 +42,11 @@ from twoshift.server_services import (
     service_metrics,
     services_for,
 )
-from twoshift.wiring.answer_tables import build_table
-from twoshift.wiring.backends import live_model
-from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.model_loading import check_named
-from twoshift.wiring.scalers import scalers_for, scaling_metrics
-from twoshift.wiring.version_uses import VersionUses
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from twoshift.fleet.scaler import Scaler
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.ui.console import Console
 
@@ -102,33 +88,15 @@ class Server:
         self.address, self.grpc_address = "", None
         self.deployments = Deployments()
         self._note, self._reread = note, reread
-        self._fronts: FrontProcesses | None = None  # where processes of their own take the live requests
-        self._keys = Keys(settings.keys, tenants=settings.tenants)
         self._service = Service(self.deployments)
-        self._deployer = Deployer(
-            self._service,
-            DeployerHooks(
-                self._opened,
-                self._arrived,
-                self._leaving,
-                lambda deployment, backend: self._uses.begin(deployment.name, backend.info),
-                self._parting,
-                self._reloads,
-            ),
-            settings.grace_s,
-            progress or (lambda: contextlib.nullcontext(note)),
-        )
+        self._ports = ServerPorts(self.settings, self._service)
+        self._resources = DeploymentResources(self.deployments, self.settings, self._ports, note)
+        self._service.precomputed = self._resources.precomputed.of
+        progress = progress or (lambda: contextlib.nullcontext(note))
+        self._deployer = Deployer(self._service, self._resources.hooks(), settings.grace_s, progress)
         self._service.repository = self._deployer
-        self._services: ServerServices | None = None
-        self._rollouts: Rollouts | NoJobs | None = None
         self._usage: Ledger | NoUsage | None = None
         self._console: Console | None = None
-        self._scalers: dict[str, Scaler] = {}
-        self._uses, self._indexes = VersionUses(), SearchIndexes(blobs_for)
-        self._precomputed = PrecomputedTables(blobs_for, partial(build_table, tell=note))
-        self._service.precomputed = self._precomputed.of
-        self._tls: TlsFiles | None = None
-        self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -202,7 +170,7 @@ class Server:
     @property
     def front_processes(self) -> int:
         """That take live requests; 0: this process does."""
-        return 0 if self._fronts is None else self._fronts.group.size
+        return 0 if self._ports.fronts is None else self._ports.fronts.group.size
 
     # As a program
 
@@ -219,30 +187,10 @@ class Server:
 
     def _bind(self, owns_process: bool) -> None:
         """All that can be wrong is found before a model is loaded."""
-        settings = self.settings
-        if settings.grpc_port is not None:
-            needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
-            needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
-        for each in settings.models.values():
-            if each.index is not None:
-                needed("pyarrow", "index", each.index, "index")
-        for name, each in settings.models.items() if settings.engine == "local" else ():
-            try:
-                check_named(each.model, each.registry or settings.registry)
-            except InvalidInput as error:
-                raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
-        self._tls = tls_files(settings)
-        log_accesses(settings)
-        if uses_fronts(settings, usable_threads(), owns_process):
-            self._fronts = FrontProcesses(settings, self._service, usable_threads(), blobs_for)
-            self._keys, port = self._fronts.keys, self._fronts.port
-        else:
-            if settings.grpc_port is not None:
-                check_address(settings.host, settings.grpc_port, "grpc_port")
-            self._sockets = bound_sockets(settings.host, settings.port, "port")
-            port = self._sockets[0].getsockname()[1]
-        self.address = f"{'http' if self._tls is None else 'https'}://{shown_address(settings.host, port)}"
-        for name, each in settings.models.items():
+        _check_needs(self.settings)
+        log_accesses(self.settings)
+        self.address = self._ports.bind(owns_process)
+        for name, each in self.settings.models.items():
             self.deployments.add(Deployment(name, adapters=[*each.adapters]))
 
     def _run(self, ready: Callable[[], None], owns_process: bool) -> bool:
@@ -260,21 +208,15 @@ class Server:
         service.start()
         self._loop = asyncio.get_running_loop()
         self._deployer.start()
-        front = Front(service, settings, self._keys, self._fronts and self._fronts.limits.connections, self._tls)
+        front = self._ports.front()
         watchdog = asyncio.ensure_future(service.watch())
         stopped = asyncio.ensure_future(self._stop.wait())
         begun = asyncio.ensure_future(self._begin(front, owns_process))
-        sockets, self._sockets = self._sockets, []
         if owns_process:
             self._take_signals()
         self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
         try:
-            if self._fronts is None:
-                self.grpc_address = await front.open(sockets)
-            else:
-                self.grpc_address = self._fronts.grpc_address
-                await front.open_behind(self._fronts.handover, self._fronts.grpc_path)
-                self._fronts.group.start()
+            self.grpc_address = await self._ports.open(front)
             await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
                 begun.result()
@@ -283,31 +225,36 @@ class Server:
         except BaseException:
             await front.drain(_NOW_S, self._hurry)
             raise
-        _logger.warning(
-            "stopping: waiting up to %s for admitted requests; send a second signal to stop now", settings.grace
-        )
-        until_s, in_peace = time.monotonic() + settings.grace_s, True
-        service.drain()
-        if self._console is not None:
-            self._console.close()
-        if self._fronts is not None:  # first: they hand connections over
-            in_peace = await self._fronts.group.drain(settings.grace_s, self._hurry)
-        in_peace &= await front.drain(max(0.0, until_s - time.monotonic()), self._hurry)
+        until_s = time.monotonic() + settings.grace_s
+        in_peace = await self._drain(front, until_s)
         watchdog.cancel()
         begun.cancel()
         if service.traces is not None:
             await closed_within(service.traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
         return max(_ANSWERED_S, until_s - time.monotonic()) if in_peace else 0.0
 
+    async def _drain(self, front: Front, until_s: float) -> bool:
+        """Answer what was admitted; False where some of it has no answer by then."""
+        _logger.warning(
+            "stopping: waiting up to %s for admitted requests; send a second signal to stop now", self.settings.grace
+        )
+        self._service.drain()
+        if self._console is not None:
+            self._console.close()
+        in_peace, fronts = True, self._ports.fronts
+        if fronts is not None:  # first: they hand connections over
+            in_peace = await fronts.group.drain(self.settings.grace_s, self._hurry)
+        return await front.drain(max(0.0, until_s - time.monotonic()), self._hurry) and in_peace
+
     async def _begin(self, front: Front, owns_process: bool) -> None:
         """Load what the settings name; requests are taken once the first can answer. Raises where none can."""
         services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
-        rollouts = await asyncio.wrap_future(self._deployer.do(self._start_rollouts))
-        self._rollouts = rollouts
+        rollouts = await asyncio.wrap_future(self._deployer.do(lambda: self._start_rollouts(services)))
+        self._resources.rollouts = rollouts
         metrics.append(rollout_metrics(rollouts, self.deployments))
-        front.add_faces(services, usage, metrics, rollouts, self._indexes)
+        front.add_faces(services, usage, metrics, rollouts, self._resources.indexes)
         if self.settings.console:
-            self._console = console_for(front.app, self.deployments, self.settings, self._keys, services)
+            self._console = console_for(front.app, self.deployments, self.settings, self._ports.keys, services)
             self._console.start()
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]
@@ -319,9 +266,9 @@ class Server:
             gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
         self._service.is_started = True
         rollouts.start()
-        if self._fronts is not None:
-            await asyncio.to_thread(self._fronts.group.settle, _FRONTS_S)
-            self._fronts.group.check()
+        if (fronts := self._ports.fronts) is not None:
+            await asyncio.to_thread(fronts.group.settle, _FRONTS_S)
+            fronts.group.check()
 
     async def _first_load(self, name: str, front: Front) -> Exception | None:
         try:
@@ -342,7 +289,7 @@ class Server:
             asyncio.get_running_loop().add_signal_handler(number, signalled)
         if self._reread is not None:
             changes = FileChanges(
-                self.settings, self.deployments, lambda: self._rollouts, self._deployer.load, self._note
+                self.settings, self.deployments, lambda: self._resources.rollouts, self._deployer.load, self._note
             )
             again = partial(self._deployer.do, partial(changes.apply, self._reread), "the configuration file")
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again)
@@ -351,84 +298,53 @@ class Server:
 
     def _start_services(self) -> tuple[ServerServices, Ledger | NoUsage, list[MoreMetrics]]:
         """Jobs, batches, schedules, webhooks and the ledger, with what they count."""
-        models, settings = self.deployments, self.settings
-        services = self._services = services_for(models, settings, self._keys, self._note)
-        self._usage, tenant_metrics = ledger_for(models, settings, self._keys, services)
+        models, settings, keys, resources = self.deployments, self.settings, self._ports.keys, self._resources
+        services = resources.services = services_for(models, settings, keys, self._note)
+        self._usage, tenant_metrics = ledger_for(models, settings, keys, services)
         self._usage.start()  # before the jobs: it knows what was spent today
         services.start()
         if settings.console:
             compile_console()
-        scaling = scaling_metrics(models, self._scalers, services.backlog)
-        return services, self._usage, [scaling, tenant_metrics, service_metrics(services), self._precomputed.metrics]
+        scaling = resources.scaling_metrics(services)
+        metrics = [scaling, tenant_metrics, service_metrics(services), resources.precomputed.metrics]
+        return services, self._usage, metrics
 
-    def _start_rollouts(self) -> Rollouts | NoJobs:
+    def _start_rollouts(self, services: ServerServices) -> Rollouts | NoJobs:
         """Who tries new versions; deployments begin with what an earlier server has promoted."""
-        assert self._services is not None  # noqa: S101 - they come before
         assert self._loop is not None  # noqa: S101 - it runs
-        found = rollouts_for(self._services, self.deployments, self.settings, self._deployer, self._loop)
+        found = rollouts_for(services, self.deployments, self.settings, self._deployer, self._loop)
         if not isinstance(found, NoJobs):
             remember_versions(found, self.deployments, self.settings, self._note)
         return found
 
-    def _opened(self, name: str, model: str | None, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
-        return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None, model=model)
-
-    def _reloads(self, name: str) -> None:
-        """An alias is looked at anew."""
-        deployment, ref = self.deployments.all[name], parse_ref(self.settings.models[name].model)
-        if deployment.serving is not None and ref is not None and ref.alias is not None:
-            deployment.word = None
-        if isinstance(self._rollouts, Rollouts):
-            self._rollouts.interrupt(name)
-
-    def _arrived(self, deployment: Deployment) -> None:
-        assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
-        services, name = self._services, deployment.name
-        deployment.adapters = tuple(self.settings.models[name].adapters)
-        self._uses.begin(name, deployment.info)
-        self._indexes.follow(name, self.settings.models[name].index)
-        deployment.may_skip_device = self._precomputed.follow(name, self.settings.models[name])
-        for scaler in scalers_for({name: deployment}, self.settings, services.backlog, self._note).values():
-            self._scalers[name] = scaler
-            scaler.scored = partial(self._services.scored, name)
-            scaler.start(self.settings.models[name].scale.every_s)
-        if not isinstance(services.jobs, NoJobs):
-            services.jobs.look_again()
-        if self._fronts is not None:
-            self._fronts.group.sync()
-
-    def _parting(self, deployment: Deployment, backend: LiveModel, grace_s: float) -> None:
-        if self._fronts is not None:
-            self._fronts.group.let_go(backend, grace_s)
-        self._uses.end(deployment.name, backend.info)
-
-    def _leaving(self, deployment: Deployment, _backend: LiveModel) -> None:
-        if (scaler := self._scalers.pop(deployment.name, None)) is not None:
-            scaler.close()
-        assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
-        why = deployment.why_not or f"{deployment.name} was reloaded"
-        if not self._services.let_go(deployment.name, why, self.settings.grace_s):
-            raise Broken(f"a job or a stream still uses {deployment.name} after {self.settings.grace}")
-
     def _close_all(self, left_s: float) -> bool:
         until_s = time.monotonic() + left_s
-        for each in self._sockets:
-            each.close()
-        if self._fronts is not None:
-            self._fronts.close()
-        if isinstance(self._rollouts, Rollouts):
-            self._rollouts.close()
+        self._ports.close()
+        if isinstance(rollouts := self._resources.rollouts, Rollouts):
+            rollouts.close()
         ended = self._deployer.close(max(_NOW_S, left_s))
-        for scaler in [*self._scalers.values()]:
-            scaler.close()
-        self._uses.close()
-        self._indexes.close()
-        self._precomputed.close()
-        ended &= self._services is None or self._services.close(left_s)
+        self._resources.close()
+        services = self._resources.services
+        ended &= services is None or services.close(left_s)
         if self._usage is not None:
             self._usage.close()
         backends = [serving.backend for each in self.deployments.all.values() for serving in each.servings]
         return left_s > 0 and close_models(backends, max(_CLOSED_S, until_s - time.monotonic())) and ended
+
+
+def _check_needs(settings: ServeSettings) -> None:
+    """Raises InvalidInput where a package is missing, or a model that is not there is named."""
+    if settings.grpc_port is not None:
+        needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
+        needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
+    for each in settings.models.values():
+        if each.index is not None:
+            needed("pyarrow", "index", each.index, "index")
+    for name, each in settings.models.items() if settings.engine == "local" else ():
+        try:
+            check_named(each.model, each.registry or settings.registry)
+        except InvalidInput as error:
+            raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
 
 
 def _check_guarded(settings: ServeSettings) -> None:
