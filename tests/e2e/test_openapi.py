@@ -74,7 +74,7 @@ def test_the_program_does_what_its_document_says(server: Server, described: dict
     words += ["--seed", "1", "--max-examples", "3", "--no-shrink", "--exclude-checks", LEFT_OUT]
     program = str(Path(sys.executable).with_name("schemathesis"))
     env = {**os.environ, "NO_COLOR": "1"}
-    ended = subprocess.run([program, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=170)
+    ended = subprocess.run([program, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=270)
     assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr
     assert "Traceback" not in server.said
     assert server.ask("GET", "/readyz").status == 200

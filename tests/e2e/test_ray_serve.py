@@ -67,7 +67,7 @@ def test_a_server_is_an_application_of_ray_serve_and_takes_its_replicas_with_it(
     words = [sys.executable, "-c", APP, cluster.address, f"{tmp_path}/m.py:Sized"]
     env = {**os.environ, "TWOSHIFT_HOME": str(tmp_path / "home"), "PYTHONPATH": python_path()}
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=170, env=env)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=270, env=env)
     finally:
         cluster.clear()
     assert done.returncode == 0, done.stderr

@@ -241,6 +241,8 @@ def llm_server(
     monkeypatch.setenv("TWOSHIFT_HOME", str(home))
     monkeypatch.setattr("twoshift.serve.ledger._KEEP_S", 0.02)
     monkeypatch.setattr("twoshift.store.database._BUSY_MS", 300_000)  # a stalled machine is no busy database
+    for each in ("batches", "files", "message_batches"):
+        monkeypatch.setattr(f"twoshift.serve.http.{each}._ANSWER_S", 300.0)
     patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
     known = Keys(keys or {}, tenants=tenants)
     made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), known, adapters)

@@ -107,15 +107,19 @@
     }
   }
 
-  // Parts of pages that are fetched again as long as somebody looks
-  const refresh = async (part) => {
-    if (part.contains(document.activeElement) && document.activeElement !== document.body) return;
-    const reply = await fetch(part.dataset.src, { headers: { accept: "text/html" } });
+  // Parts of a page, all of one address, that are fetched again as long as somebody looks
+  const isUsed = (part) => part.contains(document.activeElement) || all("[name=reason]", part).some((each) => each.value);
+  const refresh = async (parts) => {
+    const free = parts.filter((part) => !isUsed(part));
+    if (!free.length) return;
+    const reply = await fetch(free[0].dataset.src, { headers: { accept: "text/html" } });
     if (!reply.ok || reply.redirected) return;
     const made = new DOMParser().parseFromString(await reply.text(), "text/html");
-    const found = made.getElementById(part.id);
-    if (found) part.replaceChildren(...found.childNodes);
-    localize(part);
+    for (const part of free) {
+      const found = made.getElementById(part.id);
+      if (found) part.replaceChildren(...found.childNodes);
+      localize(part);
+    }
   };
 
   const live = () => {
@@ -129,7 +133,7 @@
       source.addEventListener("now", (event) => {
         const told = JSON.parse(event.data);
         for (const [name, each] of deployments) if (told[name]) each.hear(told[name]);
-        if (ticks++ % 2 === 0) parts.forEach(refresh);
+        if (ticks++ % 2 === 0) refresh(parts);
         if (status) status.textContent = "Live: figures of the last 10 seconds.";
       });
       source.onerror = () => {
@@ -214,7 +218,7 @@
   };
   all("form[data-chat]").forEach(chat);
 
-  window.twoshift = { all, token, localize, short, tone, refresh };
+  window.twoshift = { all, token, localize, short, tone };
   localize(document);
   live();
 })();
