@@ -118,15 +118,20 @@ class Relay:
                 near = self._listener.accept()[0]
             except OSError:
                 return
-            self._ends.append(near)
+            self._keep(near)
             threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _keep(self, one: socket.socket) -> None:
+        self._ends.append(one)
+        if self._is_over:  # `end` may have looked before
+            one.close()
 
     def _connect(self, near: socket.socket) -> None:
         self._open.wait()
         if self._is_over:
             return
         far = socket.socket(socket.AF_UNIX)
-        self._ends.append(far)
+        self._keep(far)
         try:
             far.connect(self._target)
         except OSError:
