@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked_program import ForkedProgram
 from programs import PROGRAM, environment
 
 from waiting import WAIT_S, until
@@ -60,6 +61,15 @@ class Got:
         return self.json()["error"]["message"]
 
 
+def _started(words: list[str], env: dict[str, str], files: int | None) -> subprocess.Popen[str] | ForkedProgram:
+    if files is None and ForkedProgram.can_be(env):
+        return ForkedProgram(words, env)
+    command = [PROGRAM, *words]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+
+
 class Server:
     """Started with these words after `serve`; ready once it is made."""
 
@@ -78,10 +88,7 @@ class Server:
             (home / "profiles").symlink_to(_profiles().name)
         with contextlib.suppress(OSError), (home / "fleet.db").open("xb") as file:
             file.write(_new_database())
-        command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
-        if files is not None:
-            command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
-        self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        self.process = _started(["serve", *words, "--port", "0", *FRONTS], env, files)
         self.said = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
