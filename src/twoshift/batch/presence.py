@@ -12,6 +12,7 @@ import msgspec
 
 from twoshift.decodable import decodable
 from twoshift.errors import NotFound, TwoshiftError
+from twoshift.known_process import is_running
 from twoshift.ports import Blobs
 
 __all__ = ["PieceProcess", "Presence", "Seen", "processes_in"]
@@ -47,17 +48,7 @@ class PieceProcess(msgspec.Struct, frozen=True):
             return False
         if self.namespace != here.namespace:  # a container numbers its processes from 1; a pod's name is its host's
             return self.piece == here.piece
-        return self.pid == here.pid or not _is_alive(self.pid)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
+        return self.pid == here.pid or not is_running(self.pid)
 
 
 class Seen(msgspec.Struct, frozen=True):

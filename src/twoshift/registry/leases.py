@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from pathlib import Path
 from threading import Event
 from types import TracebackType
 
@@ -14,6 +13,7 @@ import msgspec
 from twoshift.closable_thread import ClosableThread
 from twoshift.decodable import decodable
 from twoshift.errors import TwoshiftError
+from twoshift.known_process import has_ended, place_here
 from twoshift.ports import Blobs
 
 __all__ = ["LEASE_S", "Lease"]
@@ -86,15 +86,7 @@ class Lease:
             stamp = msgspec.json.decode(self._blobs.read(location) or b"", type=_Stamp)
         except msgspec.DecodeError:
             return False
-        if not stamp.machine or stamp.machine != _machine():
-            return False
-        try:
-            os.kill(stamp.process, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
+        return has_ended(stamp.machine, stamp.process)
 
     def _renew(self, closed: Event) -> None:
         while not closed.wait(_RENEW_S):
@@ -106,15 +98,6 @@ class Lease:
 
     def _write(self) -> None:
         began_s = time.monotonic()
-        stamp = _Stamp(machine=_machine(), process=os.getpid(), renewals=self._renewals)
+        stamp = _Stamp(machine=place_here(), process=os.getpid(), renewals=self._renewals)
         self._blobs.write(self._location, msgspec.json.encode(stamp))
         self._renewed_s, self._renewals = began_s, self._renewals + 1
-
-
-def _machine() -> str:
-    """A start of a machine, and the process numbers of a container on it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from twoshift.errors import Broken, InvalidInput, NotFound
+from twoshift.known_process import is_running
 from twoshift.pointers import check_format
 from twoshift.ports import Blobs
 from twoshift.registry.aliases import Aliases
@@ -259,15 +260,7 @@ class Registry:
 
 def _may_live(use: VersionUse) -> bool:
     """Whether the process may still be there: of another host nobody here can tell."""
-    if use.host != socket.gethostname() or not use.process:
-        return True
-    try:
-        os.kill(use.process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return use.host != socket.gethostname() or not use.process or is_running(use.process)
 
 
 def _listed(numbers: Collection[int]) -> str:

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import Elsewhere
+from twoshift.known_process import has_ended, place_here
 from twoshift.store.database import Database
-from twoshift.store.owners import database_now, has_ended, place_here
+from twoshift.store.database_clock import database_now
 from twoshift.store.tables import claims
 
 __all__ = ["SqlClaim"]

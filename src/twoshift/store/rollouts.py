@@ -12,10 +12,11 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import NotFound
+from twoshift.known_process import has_ended, place_here
 from twoshift.rollout_ports import FINAL, RolloutEvent, RolloutRecord, told_data
 from twoshift.store.database import Database
+from twoshift.store.database_clock import database_now
 from twoshift.store.notices import post_notice
-from twoshift.store.owners import database_now, has_ended, place_here
 from twoshift.store.tables import rollout_events, rollouts
 from twoshift.trigger_ports import Notice
 
