@@ -13,7 +13,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import Any, Protocol
 
 import msgspec
@@ -22,7 +22,7 @@ from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.logs import follow_parent_log
-from twoshift.parent_process import name_process
+from twoshift.parent_process import name_process, signals_blocked
 from twoshift.ports import Blobs
 
 __all__ = ["Died", "FromPool", "Joined", "Left", "LocalPool", "WorkerPool"]
@@ -101,14 +101,8 @@ class LocalPool:
         number = next(self._numbers)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_main, args=(theirs, number, *self._given), daemon=True)
-        resource_tracker.ensure_running()  # its own start would unblock them again
-        # Blocked from its first moment: Ctrl-C goes to every process, and what is to end is for the coordinator to say
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        try:
-            with _without_main():
-                process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with signals_blocked(_SIGNALS), _without_main():  # what is to end is for the coordinator to say
+            process.start()
         theirs.close()  # or its end would never be seen
         self._workers[number] = _Process(process, ours)
         return number

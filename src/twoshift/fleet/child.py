@@ -9,13 +9,13 @@ import signal
 import socket
 import threading
 import time
-from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
 from twoshift.fleet.control import FromChild, Stop, ToChild
 from twoshift.fleet.frames import LIVE_BYTES
 from twoshift.fleet.live_folder import LiveFolder
-from twoshift.fleet.replica_process import SIGNALS, ReplicaSpec, replica_main
+from twoshift.fleet.replica_process import ReplicaSpec, replica_main
+from twoshift.parent_process import signals_blocked
 
 __all__ = ["Child"]
 
@@ -50,13 +50,8 @@ class Child:
     def _begin(self, context: Any, spec: ReplicaSpec, gpu: str | None, theirs: socket.socket, other: Any) -> None:
         given = (theirs, other, spec, gpu, os.getpid(), self._folder)
         self._process: Any = context.Process(target=replica_main, args=given, name=f"twoshift-{spec.name}")
-        resource_tracker.ensure_running()  # its own start would unblock them again
-        # Blocked from its first moment: Ctrl-C goes to every process of a terminal
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
+        with signals_blocked():
             self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def pid(self) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -26,7 +25,7 @@ from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fleet.load_board import LoadBoard
 from twoshift.fleet.sent_preparer import SentPreparer
 from twoshift.logs import follow_parent_log
-from twoshift.parent_process import end_with, name_process
+from twoshift.parent_process import begin_child
 from twoshift.ports import PreparedElsewhere, RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.runtime.load_limit import LoadLimit
@@ -37,9 +36,8 @@ from twoshift.serve.model_settings import ModelSettings
 if TYPE_CHECKING:
     from twoshift.fleet.replica_jobs import ReplicaJobs
 
-__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
+__all__ = ["OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
 OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel | ServedLlm]
 _logger = logging.getLogger("twoshift.fleet")
 _ACCEPT_S = 0.1
@@ -60,11 +58,7 @@ def replica_main(
     live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int, folder: LiveFolder
 ) -> None:
     """The process, from its start to its end; in the folder other fronts find it."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    end_with(front)
-    name_process(f"ts-rep-{spec.name}")
+    begin_child(front, f"ts-rep-{spec.name}")
     follow_parent_log()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu

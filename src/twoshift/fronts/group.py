@@ -9,7 +9,6 @@ import logging
 import math
 import multiprocessing
 import os
-import signal
 import socket
 import struct
 import threading
@@ -17,14 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from typing import Any
 
 from twoshift.errors import Broken
 from twoshift.fleet.fleet_backend import FleetBackend
 from twoshift.fleet.llm_model import FleetLlm
 from twoshift.fleet.member import Member
-from twoshift.fleet.replica_process import SIGNALS
 from twoshift.fronts.counts import FrontCounts
 from twoshift.fronts.messages import (
     BackendFacts,
@@ -38,6 +36,7 @@ from twoshift.fronts.messages import (
     ToFront,
 )
 from twoshift.fronts.process import FrontSpec, front_main
+from twoshift.parent_process import signals_blocked
 from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.keys import Keys
 from twoshift.serve.live_model import LiveModel
@@ -77,15 +76,13 @@ class _Front:
         _limit_waits(control.fileno())
         given = (self.sockets, theirs, spec, self.number, os.getpid())
         process = context.Process(target=front_main, args=given, name=f"twoshift-front-{self.number}")
-        resource_tracker.ensure_running()  # its own start would unblock them again
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # Ctrl-C goes to every process of a terminal
         try:
-            process.start()
+            with signals_blocked():
+                process.start()
         except BaseException:
             control.close()
             raise
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         self.process, self.control = process, control
 

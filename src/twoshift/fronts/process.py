@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -22,7 +21,6 @@ from twoshift.extras import needed
 from twoshift.fleet.control import Loaded
 from twoshift.fleet.llm_model import FleetLlm
 from twoshift.fleet.model import FleetModel
-from twoshift.fleet.replica_process import SIGNALS
 from twoshift.fronts.following import FollowedFleet
 from twoshift.fronts.messages import (
     BackendFacts,
@@ -36,7 +34,7 @@ from twoshift.fronts.messages import (
     ToFront,
 )
 from twoshift.logs import follow_parent_log
-from twoshift.parent_process import end_with, name_process
+from twoshift.parent_process import begin_child
 from twoshift.policy.fronts import front_for
 from twoshift.ports import Blobs
 from twoshift.serve.candidate import begin_candidate, end_candidate
@@ -86,11 +84,7 @@ def front_main(
     sockets: Sequence[socket.socket], control: Connection, spec: FrontSpec, number: int, parent: int
 ) -> None:
     """The process, from its start to its end."""
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    end_with(parent)
-    name_process(f"ts-front-{number}")
+    begin_child(parent, f"ts-front-{number}")
     follow_parent_log()
     log_accesses(spec.settings)
     gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])

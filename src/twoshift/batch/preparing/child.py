@@ -14,12 +14,12 @@ from typing import assert_never
 from twoshift.batch.messages import Failed, Scored, WasRead
 from twoshift.batch.preparing.line import PreparerLine, Unfit
 from twoshift.batch.preparing.messages import Answered, Cancelled, FromPreparer, Submitted, ToPreparer, Wrote
-from twoshift.batch.preparing.process import SIGNALS
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.results import BlockFuture
 from twoshift.engine.waiting import BlockOwner
 from twoshift.error_codec import encode_error
 from twoshift.errors import TryLater
+from twoshift.parent_process import SIGNALS
 from twoshift.ports import RowPreparer
 
 __all__ = ["ChildTask", "Heard", "PreparingChild"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import threading
 from multiprocessing.connection import Connection
 
@@ -15,21 +14,16 @@ from twoshift.batch.preparing.arena import Arena, ArenaBlocks
 from twoshift.batch.preparing.messages import FromPreparer
 from twoshift.batch.preparing.shard_preparer import ShardPreparer
 from twoshift.logs import follow_parent_log
-from twoshift.parent_process import end_with, name_process
+from twoshift.parent_process import begin_child
 
-__all__ = ["SIGNALS", "main"]
+__all__ = ["main"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether it ends is for its worker to say
 _NICER = 15  # than its worker: live requests on the same cores go first
 
 
 def main(line: int, arena: int, worker: int) -> None:
     """The process, from its start to its end; `line` and `arena` are open files, `worker` is who started it."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    end_with(worker)
-    name_process("ts-preparer")
+    begin_child(worker, "ts-preparer")
     follow_parent_log()
     os.nice(_NICER)
     pa.set_cpu_count(1)  # its siblings have the other cores
