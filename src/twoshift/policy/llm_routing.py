@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad
+from twoshift.policy.replica_turns import alike, forgotten, least_busy
 
 __all__ = ["LlmRoutingPolicy", "Prefix", "SequencesAsked"]
 
-_ALIKE = 1.1  # replicas that differ by less take turns
-_FORGOTTEN = 32  # requests after which an idle replica gets one, however slow it was: it may be so no more
 _PREFIXES = 16_384  # that are remembered
 
 
@@ -101,13 +100,11 @@ class LlmRoutingPolicy:
         found = {number: self.seconds(number, asked) for number in self._replicas if number not in without}
         if len(found) < 2:
             return next(iter(found), None)
-        if (forgotten := self._forgotten(found)) is not None:
-            return forgotten
-        most_s = min(found.values()) * _ALIKE
+        if (idle := forgotten(self._replicas, found, self._turn)) is not None:
+            return idle
+        likely = alike(found)
         home = next((self._prefixes[each.key] for each in asked.prefixes if each.key in self._prefixes), None)
-        if home in found and found[home] <= most_s:
-            return home
-        return min((number for number, seconds in found.items() if seconds <= most_s), key=self._rank)
+        return home if home in likely else least_busy(self._replicas, likely)
 
     def sent(self, replica: int, request: int, asked: SequencesAsked) -> None:
         """It has the request."""
@@ -134,12 +131,3 @@ class LlmRoutingPolicy:
     def outstanding(self, replica: int) -> int:
         """Requests that it has and that have not ended."""
         return len(self._replicas[replica].requests) if replica in self._replicas else 0
-
-    def _forgotten(self, found: Collection[int]) -> int | None:
-        oldest = min(found, key=lambda number: self._replicas[number].turn)
-        each = self._replicas[oldest]
-        return oldest if not each.requests and self._turn - each.turn >= _FORGOTTEN else None
-
-    def _rank(self, replica: int) -> tuple[int, int]:
-        each = self._replicas[replica]
-        return len(each.requests), each.turn

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twoshift.policy.cost import CallCost
+from twoshift.policy.replica_turns import alike, forgotten, least_busy
 from twoshift.types import CallSize
 
 __all__ = ["RoutingPolicy", "TokenGuess"]
 
 _QUANTILE = 0.9  # as the lane policy predicts
-_ALIKE = 1.1  # replicas that differ by less take turns
-_FORGOTTEN = 32  # requests after which an idle replica gets one, however slow it was: it may be so no more
 _NOTHING, _ONE = CallSize(0, 0, 0, 0), CallSize.uniform(1)
 _TOKENS_PER_CHARACTER, _LEARNED = 0.25, 0.05
 _MOST_TOKENS_PER_CHARACTER = 4.0
@@ -130,11 +129,9 @@ class RoutingPolicy:
         found = {number: each.seconds(size, now_s) for number, each in self._replicas.items() if number not in without}
         if len(found) < 2:
             return next(iter(found), None)
-        if (forgotten := self._forgotten(found)) is not None:
-            return forgotten
-        most_s = min(found.values()) * _ALIKE
-        alike = [number for number, seconds in found.items() if seconds <= most_s]
-        return min(alike, key=self._rank)
+        if (idle := forgotten(self._replicas, found, self._turn)) is not None:
+            return idle
+        return least_busy(self._replicas, alike(found))
 
     def sent(self, replica: int, request: int, size: CallSize) -> None:
         """It has the request."""
@@ -181,15 +178,6 @@ class RoutingPolicy:
         for request in replica.abandoned:
             self.ended(number, request)
         replica.abandoned.clear()
-
-    def _forgotten(self, found: Collection[int]) -> int | None:
-        oldest = min(found, key=lambda number: self._replicas[number].turn)
-        each = self._replicas[oldest]
-        return oldest if not each.requests and self._turn - each.turn >= _FORGOTTEN else None
-
-    def _rank(self, replica: int) -> tuple[int, int]:
-        each = self._replicas[replica]
-        return len(each.requests), each.turn
 
 
 def _without(whole: CallSize, part: CallSize) -> CallSize:
