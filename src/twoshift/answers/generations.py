@@ -156,10 +156,7 @@ def build_generation(blobs: Blobs, place: str, asked: Generation, fill: Callable
         sizes = {f"{attempt}/{path.name}": path.stat().st_size for path in staged}
         made = msgspec.structs.replace(
             asked,
-            rows=writer.rows,
-            left_out={why: count for why, count in writer.left_out.items() if count},
-            oldest_unix_s=min(writer.oldest_unix_s, writer.newest_unix_s),
-            newest_unix_s=writer.newest_unix_s,
+            **writer.facts(),
             files=sizes,
             checksums={name: ReadFile(folder / name).checksum() for name in (SLOTS, STARTS)},
             build_s=time.monotonic() - began_s,

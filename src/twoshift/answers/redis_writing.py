@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
@@ -15,7 +14,7 @@ from twoshift.answers.generations import Generation
 from twoshift.answers.keys import LONGEST_KEY_BYTES
 from twoshift.answers.records import pack_record
 from twoshift.answers.redis_place import RedisPlace, redis_package, redis_reason
-from twoshift.answers.writing import LENGTH_BITS, SUPERSEDED
+from twoshift.answers.writing import LENGTH_BITS, SUPERSEDED, CountedRows
 from twoshift.errors import Broken, TryLater
 
 __all__ = ["RedisTables", "RedisWriter", "read_current"]
@@ -26,14 +25,13 @@ _HISTORY = 1_000
 _TIMEOUT_S, _DELAY_S = 30.0, 60.0
 
 
-class RedisWriter:
+class RedisWriter(CountedRows):
     """Rows in; memory holds a few thousand of them."""
 
     def __init__(self, client: Any, rows_key: str) -> None:
+        super().__init__()
         self._client, self._rows_key = client, rows_key
         self._chunk, self._chunk_bytes, self._given = dict[bytes, bytes](), 0, 0
-        self.left_out = Counter[str]()
-        self.rows, self.oldest_unix_s, self.newest_unix_s = 0, float("inf"), 0.0
 
     def add(self, rows: Iterable[tuple[bytes, bytes]], made_unix_s: float) -> None:
         """Keys and values, made at that time: of two rows with one key the one that is added later wins."""
@@ -47,8 +45,7 @@ class RedisWriter:
             self._given += 1
             if len(self._chunk) >= _CHUNK_ROWS or self._chunk_bytes >= _CHUNK_BYTES:
                 self.flush()
-            self.oldest_unix_s = min(self.oldest_unix_s, made_unix_s)
-            self.newest_unix_s = max(self.newest_unix_s, made_unix_s)
+            self._date(made_unix_s)
 
     def flush(self) -> None:
         """What is in memory."""
@@ -100,10 +97,7 @@ def _commit(place: RedisPlace, asked: Generation, fill: Callable[[RedisWriter], 
             writer.flush()
             made = msgspec.structs.replace(
                 asked,
-                rows=writer.rows,
-                left_out={why: count for why, count in writer.left_out.items() if count},
-                oldest_unix_s=min(writer.oldest_unix_s, writer.newest_unix_s),
-                newest_unix_s=writer.newest_unix_s,
+                **writer.facts(),
                 files={rows_key: writer.rows},
                 build_s=time.monotonic() - began_s,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from twoshift.answers.keys import LONGEST_KEY_BYTES, digest_of
 from twoshift.answers.records import pack_record, unpack_record
 
-__all__ = ["LENGTH_BITS", "ROWS", "SLOTS", "STARTS", "SUPERSEDED", "TableWriter"]
+__all__ = ["LENGTH_BITS", "ROWS", "SLOTS", "STARTS", "SUPERSEDED", "CountedRows", "TableWriter"]
 
 ROWS, SLOTS, STARTS = "rows.bin", "slots.bin", "starts.bin"
 SUPERSEDED = "superseded by a later row with the same key"
@@ -25,14 +26,34 @@ _KEYS_PER_START, _MOST_START_BITS = 8, 20
 _BUFFER_BYTES = 1 << 20
 
 
-class TableWriter:
+class CountedRows:
+    """What a generation says of the rows that a writer was given."""
+
+    def __init__(self) -> None:
+        self.left_out = Counter[str]()
+        self.rows, self.oldest_unix_s, self.newest_unix_s = 0, float("inf"), 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """As fields of the generation."""
+        return {
+            "rows": self.rows,
+            "left_out": {why: count for why, count in self.left_out.items() if count},
+            "oldest_unix_s": min(self.oldest_unix_s, self.newest_unix_s),
+            "newest_unix_s": self.newest_unix_s,
+        }
+
+    def _date(self, made_unix_s: float) -> None:
+        self.oldest_unix_s = min(self.oldest_unix_s, made_unix_s)
+        self.newest_unix_s = max(self.newest_unix_s, made_unix_s)
+
+
+class TableWriter(CountedRows):
     """Rows in, three files out; memory holds 16 bytes for each row, and twice as much at the end."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder, self._file = folder, (folder / ROWS).open("wb", _BUFFER_BYTES)
         self._at, self._hashes, self._places = 0, list[NDArray[np.uint64]](), list[NDArray[np.uint64]]()
-        self.left_out = Counter[str]()
-        self.rows, self.oldest_unix_s, self.newest_unix_s = 0, float("inf"), 0.0
 
     def add(self, rows: Iterable[tuple[bytes, bytes]], made_unix_s: float) -> None:
         """Keys and values, made at that time: of two rows with one key the one that is added later wins."""
@@ -50,8 +71,7 @@ class TableWriter:
             self._at = at
             self._hashes.append(np.frombuffer(digests, ">u8").astype(np.uint64))
             self._places.append(np.array(places, np.uint64))
-            self.oldest_unix_s = min(self.oldest_unix_s, made_unix_s)
-            self.newest_unix_s = max(self.newest_unix_s, made_unix_s)
+            self._date(made_unix_s)
 
     def finish(self) -> None:
         """Write what finds the rows; `rows` is how many keys there are."""
