@@ -12,6 +12,7 @@ import pyarrow as pa
 from twoshift.batch.result_columns import is_vector
 from twoshift.batch.stores.columns import Column, check_columns, plain_type
 from twoshift.batch.stores.rows import KeyedRows
+from twoshift.batch.stores.sql_file import forget_marks, marked_parts, quoted, write_mark
 from twoshift.batch.stores.table import MARKS, LoadedPart, StoreTable
 from twoshift.errors import InvalidInput, TryLater, first_line
 from twoshift.extras import needed
@@ -49,15 +50,14 @@ class DuckdbStore:
             )
             if self._check(session, table):
                 return
-            columns = ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in table.schema)
-            _run(session, f"CREATE TABLE {_quoted(table.name)} ({columns})")
-            _run(session, f"DELETE FROM {MARKS} WHERE table_name = ?", [table.name])  # noqa: S608 - our own name
+            columns = ", ".join(f"{quoted(field.name)} {_type(field.type)}" for field in table.schema)
+            _run(session, f"CREATE TABLE {quoted(table.name)} ({columns})")
+            forget_marks(session, table)
 
     def loaded(self, table: StoreTable, job: str) -> Mapping[int, LoadedPart]:
         """From the marks."""
-        ask = f"SELECT shard, rows, new_rows, keyless FROM {MARKS} WHERE job = ? AND table_name = ?"  # noqa: S608
         with self._session() as session:
-            return {shard: LoadedPart(*counts) for shard, *counts in _run(session, ask, [job, table.name])}
+            return marked_parts(session, table, job)
 
     def load(self, table: StoreTable, part: KeyedRows) -> LoadedPart:
         """One transaction; the file's lock keeps others out of it."""
@@ -70,8 +70,7 @@ class DuckdbStore:
                 _run(session, _merge(table, names, {name: found[name].type for name in names}))
                 session.unregister("part")
             done = part.loaded(_count(session, table) - before)
-            mark = f"INSERT INTO {MARKS} (job, table_name, shard, rows, new_rows, keyless) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
-            _run(session, mark, [part.job, table.name, part.shard, done.rows, done.new_rows, done.keyless])
+            write_mark(session, table, part, done)
         return done
 
     def close(self) -> None:
@@ -114,23 +113,19 @@ def _run(session: Any, statement: str, values: list[Any] | None = None) -> list[
 
 
 def _count(session: Any, table: StoreTable) -> int:
-    return _run(session, f"SELECT count(*) FROM {_quoted(table.name)}")[0][0]  # noqa: S608 - quoted
+    return _run(session, f"SELECT count(*) FROM {quoted(table.name)}")[0][0]  # noqa: S608 - quoted
 
 
 def _merge(table: StoreTable, names: list[str], types: Mapping[str, str]) -> str:
     """By key, whether the table has an index of it or not."""
-    key, quoted = _quoted(table.key), [_quoted(name) for name in names]
-    values = {_quoted(name): f"CAST(part.{_quoted(name)} AS {kind})" for name, kind in types.items()}
+    key, columns = quoted(table.key), [quoted(name) for name in names]
+    values = {quoted(name): f"CAST(part.{quoted(name)} AS {kind})" for name, kind in types.items()}
     changed = ", ".join(f"{name} = {value}" for name, value in values.items() if name != key)
     return (  # all names are quoted
-        f"MERGE INTO {_quoted(table.name)} AS stored USING part ON stored.{key} = {values[key]} "  # noqa: S608
+        f"MERGE INTO {quoted(table.name)} AS stored USING part ON stored.{key} = {values[key]} "  # noqa: S608
         f"WHEN MATCHED THEN UPDATE SET {changed} "
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(quoted)}) VALUES ({', '.join(values.values())})"
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(values.values())})"
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _type(kind: pa.DataType) -> str:

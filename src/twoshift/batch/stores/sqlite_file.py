@@ -14,6 +14,7 @@ import pyarrow as pa
 from twoshift.batch.result_columns import is_vector
 from twoshift.batch.stores.columns import Column, check_columns, kind_of_values, plain_type
 from twoshift.batch.stores.rows import KeyedRows
+from twoshift.batch.stores.sql_file import forget_marks, marked_parts, quoted, write_mark
 from twoshift.batch.stores.table import MARKS, LoadedPart, StoreTable
 from twoshift.errors import InvalidInput, TryLater
 
@@ -55,15 +56,14 @@ class SqliteStore:
             )
             if self._check(session, table):
                 return
-            columns = ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in table.schema)
-            session.execute(f"CREATE TABLE {_quoted(table.name)} ({columns}, PRIMARY KEY ({_quoted(table.key)}))")
-            session.execute(f"DELETE FROM {MARKS} WHERE table_name = ?", [table.name])  # noqa: S608 - our own name
+            columns = ", ".join(f"{quoted(field.name)} {_type(field.type)}" for field in table.schema)
+            session.execute(f"CREATE TABLE {quoted(table.name)} ({columns}, PRIMARY KEY ({quoted(table.key)}))")
+            forget_marks(session, table)
 
     def loaded(self, table: StoreTable, job: str) -> Mapping[int, LoadedPart]:
         """From the marks."""
-        ask = f"SELECT shard, rows, new_rows, keyless FROM {MARKS} WHERE job = ? AND table_name = ?"  # noqa: S608
         with self._session() as session:
-            return {shard: LoadedPart(*counts) for shard, *counts in session.execute(ask, [job, table.name])}
+            return marked_parts(session, table, job)
 
     def load(self, table: StoreTable, part: KeyedRows) -> LoadedPart:
         """One transaction, begun with the file's lock."""
@@ -75,8 +75,7 @@ class SqliteStore:
                 values = zip(*(_values(chunk.column(name).combine_chunks()) for name in names), strict=True)
                 session.executemany(_upsert(table, names), values)
             done = part.loaded(_count(session, table) - before)
-            mark = f"INSERT INTO {MARKS} (job, table_name, shard, rows, new_rows, keyless) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
-            session.execute(mark, [part.job, table.name, part.shard, done.rows, done.new_rows, done.keyless])
+            write_mark(session, table, part, done)
         return done
 
     def close(self) -> None:
@@ -118,20 +117,16 @@ class SqliteStore:
 
 
 def _count(session: sqlite3.Connection, table: StoreTable) -> int:
-    return session.execute(f"SELECT count(*) FROM {_quoted(table.name)}").fetchone()[0]  # noqa: S608 - quoted
+    return session.execute(f"SELECT count(*) FROM {quoted(table.name)}").fetchone()[0]  # noqa: S608 - quoted
 
 
 def _upsert(table: StoreTable, names: list[str]) -> str:
-    quoted = [_quoted(name) for name in names]
-    changed = ", ".join(f"{name} = excluded.{name}" for name in quoted if name != _quoted(table.key))
+    columns = [quoted(name) for name in names]
+    changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name != quoted(table.key))
     return (
-        f"INSERT INTO {_quoted(table.name)} ({', '.join(quoted)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
-        f"ON CONFLICT ({_quoted(table.key)}) DO UPDATE SET {changed}"
+        f"INSERT INTO {quoted(table.name)} ({', '.join(columns)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
+        f"ON CONFLICT ({quoted(table.key)}) DO UPDATE SET {changed}"
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _type(kind: pa.DataType) -> str:
