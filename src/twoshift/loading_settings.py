@@ -127,7 +127,7 @@ def check_gate(eval_file: str | None, metric: str, at_least: float | None, refer
     if eval_file is not None and reference is not None:
         raise InvalidInput("reference", reference, "either --eval or --reference, not both")
     if eval_file is None and metric != "exact":
-        raise InvalidInput("metric", metric, "--eval as well")
+        raise InvalidInput("metric", metric, "--eval to be set, too")
 
 
 def check_no_llm(settings: object, model: str) -> None:

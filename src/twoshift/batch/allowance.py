@@ -30,7 +30,8 @@ class Allowance:
         """Raises OverLimit where so many jobs that are not over leave no room for another."""
         if self.open_jobs is not None and count >= self.open_jobs:
             raise OverLimit(
-                f"{count:,} jobs of this tenant are queued or running, its limit: wait until one ends, or cancel one",
+                f"this tenant has reached its limit of {count:,} queued and running jobs: wait until a job ends, or "
+                "cancel one",
                 _RETRY_S,
             )
 
@@ -38,4 +39,4 @@ class Allowance:
         """Why no other job begins beside so many; empty where one may."""
         if self.concurrent_jobs is None or running < self.concurrent_jobs:
             return ""
-        return f"the tenant has its limit of {counted(running, 'running job')}"
+        return f"the tenant has reached its limit of {counted(running, 'running job')}"

@@ -36,10 +36,10 @@ def check_answers(settings: Any) -> None:
     key, place = settings.answer_key, settings.answer_table
     if key is None:
         if place is not None:
-            raise InvalidInput("answer_table", place, "--answer-key as well")
+            raise InvalidInput("answer_table", place, "--answer-key to be set, too")
         return
     if key not in settings.keep:
-        raise InvalidInput("answer_key", key, f"a kept column: --keep {key} as well")
+        raise InvalidInput("answer_key", key, f"a column of --keep: add --keep {key}")
     if place is not None and is_redis(place):
         redis_place(place, "answer_table")
         redis_package(place, "answer_table")

@@ -48,11 +48,11 @@ def check_index(settings: Any) -> None:
     if settings.index is None:
         for name, usual in INDEX_SETTINGS.items():
             if (value := getattr(settings, name)) != usual:
-                raise InvalidInput(name, value, "--index as well")
+                raise InvalidInput(name, value, "--index to be set, too")
         return
     library_of(settings.index)
     if settings.index_key is not None and settings.index_key not in settings.keep:
-        raise InvalidInput("index_key", settings.index_key, f"a kept column: --keep {settings.index_key} as well")
+        raise InvalidInput("index_key", settings.index_key, f"a column of --keep: add --keep {settings.index_key}")
     no_vectors = "no value: an index needs a model with vectors, and "
     if settings.kind is not JobKindName.TABLE:
         raise InvalidInput("index", settings.index, f"{no_vectors}this is a batch of requests")

@@ -256,7 +256,7 @@ class JobQueue:
             self._jobs.store.note(job_id, f"{found.done:,} of {found.shards:,} shards were already done")
             if found.gone:
                 self._jobs.store.note(
-                    job_id, f"these parts were missing and are redone: {', '.join(found.gone[:_NAMED])}"
+                    job_id, f"these parts were missing and are computed again: {', '.join(found.gone[:_NAMED])}"
                 )
 
     def _tick(self) -> None:

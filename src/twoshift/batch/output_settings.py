@@ -84,7 +84,7 @@ def check_outputs(settings: OutputSettings) -> None:
 def _problems(settings: OutputSettings) -> Iterator[tuple[str, str]]:
     given: dict[str, Any] = {name: getattr(settings, name) for name in (*_OF_STORES, *_OF_PARQUET)}
     if settings.into is None:
-        yield from ((name, "--into as well") for name, usual in _OF_STORES.items() if given[name] != usual)
+        yield from ((name, "--into to be set, too") for name, usual in _OF_STORES.items() if given[name] != usual)
     if settings.output_format != "parquet":
         others = (name for name, usual in _OF_PARQUET.items() if given[name] != usual)
         yield from ((name, "--output-format parquet") for name in others)
@@ -95,4 +95,4 @@ def _problems(settings: OutputSettings) -> Iterator[tuple[str, str]]:
     if settings.partition_by is not None and not is_folder:
         yield "partition_by", "--into FOLDER.parquet"
     if is_folder and (settings.partition_by is None or settings.into_key is not None):
-        yield "into", "--partition-by as well, and no --into-key, for a folder of Parquet files"
+        yield "into", "--partition-by to be set, and no --into-key, for a folder of Parquet files"

@@ -108,7 +108,7 @@ class _Rows:
         self, model: str, text: str | None, pair: str | None, columns: Sequence[str], options: Mapping[str, Any]
     ) -> None:
         if pair is not None and text is None:
-            raise InvalidInput("pair", pair, "`text` as well: the name of the column with the first text")
+            raise InvalidInput("pair", pair, "`text` to be set, too: the name of the column with the first text")
         if text is not None and columns:
             raise InvalidInput("columns", columns, "either `text` or `columns`, not both")
         self._texts = tuple(name for name in (text, pair) if name is not None)

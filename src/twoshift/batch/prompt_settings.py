@@ -89,7 +89,7 @@ def check_prompt(settings: PromptSettings) -> None:
         value = getattr(settings, name)
         if settings.prompt is None and value not in (None, ()):
             shown = ",".join(value) if isinstance(value, tuple) else value  # as the option has it
-            raise InvalidInput(name, shown, "--prompt as well")
+            raise InvalidInput(name, shown, "--prompt to be set, too")
     prompting = prompting_of(settings)
     if prompting is not None and not prompting.columns:
         raise InvalidInput("prompt", settings.prompt, "a template with at least one {column} in it")

@@ -65,7 +65,7 @@ def _found(location: str, output: Blobs) -> InputFile:
     blob = output.stat(location)
     if blob is None:
         raise Broken(
-            f"{location}, the result of the job's query, is gone; start the job again in another output folder"
+            f"{location}, the result of the job's query, no longer exists; start the job again in another output folder"
         )
     return InputFile(blob.location, blob.size_bytes, blob.identity, "parquet")
 

@@ -29,7 +29,7 @@ def check_ray(settings: Any) -> None:
     for name in ("address", "resources"):
         value = getattr(settings, name)
         if value and settings.engine != "ray":
-            raise InvalidInput(name, value, "--engine ray as well")
+            raise InvalidInput(name, value, "--engine ray to be set, too")
     for name, amount in settings.resources.items():
         if name in _RAYS_OWN:
             raise InvalidInput("resources", name, "custom resources: --threads and --device set CPUs and GPUs")

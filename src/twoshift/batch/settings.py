@@ -261,7 +261,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
-        _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours as well")
+        _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours to be set, too")
         if self.tz is not None:
             offset_of(self.tz)
         check_ray(self)
@@ -275,21 +275,21 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def _check_text(self) -> None:
         """What goes with `text`, and what does not."""
         has_text = self.text is not None
-        _require(self.pair is None or has_text, "pair", self.pair, "--text as well, with the column of the first text")
+        _require(self.pair is None or has_text, "pair", self.pair, "--text with the column of the first text")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
-        _require(self.prompt_name is None or has_text, "prompt_name", self.prompt_name, "--text as well")
+        _require(self.prompt_name is None or has_text, "prompt_name", self.prompt_name, "--text to be set, too")
         for name, usual in (("too_long", "cut"), ("empty", None)):
             value = getattr(self, name)
-            _require(value == usual or has_text, name, value, "--text as well")
+            _require(value == usual or has_text, name, value, "--text to be set, too")
         can_split = self.too_long != "split" or self.pair is None
         _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts cannot be split")
 
     def _check_workers(self) -> None:
         for name in ("window", "max_workers"):
             is_there = self.workers != AUTO or getattr(self, name) is not None
-            _require(is_there, "workers", self.workers, f"--{name.replace('_', '-')} as well")
+            _require(is_there, "workers", self.workers, f"--{name.replace('_', '-')} to be set, too")
         is_auto = self.workers == AUTO or self.max_workers is None
-        _require(is_auto, "max_workers", self.max_workers, "--workers auto as well")
+        _require(is_auto, "max_workers", self.max_workers, "--workers auto to be set, too")
 
     @property
     def first_workers(self) -> int:

@@ -37,7 +37,7 @@ class Roots:
     def check(self, location: str, field: str = "location") -> None:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
-            allowed = ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key has none"
+            allowed = ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key has no such folders"
             kind = InvalidInput if _is_odd(location) else OutsideRoots
             raise kind(field, location, f"a location below {allowed}")
 

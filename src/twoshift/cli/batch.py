@@ -159,7 +159,7 @@ def _followed_and_told(
 
 def _check_output(output: str | None, wait: bool) -> None:
     if output is not None and not wait:
-        raise InvalidInput("output", output, "--wait as well; without it, run `twoshift batch results` later")
+        raise InvalidInput("output", output, "--wait to be set, too; without it, run `twoshift batch results` later")
 
 
 def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:

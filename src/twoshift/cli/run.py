@@ -67,7 +67,7 @@ def run_command(
     log_as(log_format)
     said = given_of(JobSettings, given)
     if on is None:
-        _refuse("--on as well", _marked(said, Mark.SERVER) | {"detach": detach or None})
+        _refuse("--on to be set, too", _marked(said, Mark.SERVER) | {"detach": detach or None})
     else:
         here = {"fresh": fresh or None, "retry_errors": retry_errors}
         _refuse("no value: this option cannot be combined with --on", here | _marked(said, Mark.HERE))

@@ -136,7 +136,7 @@ def _tell(server: Server, needs_key: bool) -> None:
 def _beside_a_job(derived: Derived) -> str:
     """How jobs run here, and what that costs live callers."""
     if not derived.background_share:
-        return "jobs have no calls of their own, because live requests may not be slowed down at all"
+        return "batch rows run only in the free capacity of live calls, because live requests may not be slowed down"
     if not derived.background_call_s:
         return f"no call of {1e3 * derived.call_budget_s:.3g} ms is long enough for one row of a job"
     often = "" if derived.background_share == 1.0 else f", in {derived.background_share:.0%} of the time"

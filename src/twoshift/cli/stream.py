@@ -68,7 +68,7 @@ def stream_command(
 
         return stream_on(on, settings, job, detach, as_json)
     if detach:
-        raise InvalidInput("detach", detach, "--on as well")
+        raise InvalidInput("detach", detach, "--on to be set, too")
     last = _run(settings, job)
     from twoshift.cli.stream_progress import stream_lines
 

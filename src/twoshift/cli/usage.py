@@ -55,7 +55,7 @@ def usage_command(
     show(as_json, found, usage_table(found["group_by"], found["data"]) if found["data"] else shown)
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
-        sets = "`twoshift serve --price` sets one (price_usd_per_hour in its file)"
+        sets = "`twoshift serve --price` sets the price (price_usd_per_hour in the configuration file)"
         typer.echo(f"{unpriced_s:,.1f} device seconds have no price: {sets}.")
 
 

@@ -139,7 +139,7 @@ def _max_tokens(asked: ChatRequest) -> int | None:
 
 def _logprobs(asked: ChatRequest) -> int | None:
     if asked.top_logprobs is not None and not asked.logprobs:
-        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs: true` as well")
+        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs: true` to be set, too")
     return (asked.top_logprobs or 0) if asked.logprobs else None
 
 

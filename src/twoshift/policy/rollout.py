@@ -151,7 +151,7 @@ class RolloutPolicy:
             self._end(Stage.ROLLED_BACK, f"the candidate was not warm after {self.settings.max_loading_s:g} s")
             return RollBack(state.ended)
         if state.promote_asked is not None:
-            return Keep(f"the candidate is loading; its promotion, asked for{_by(state.promote_asked)}, follows")
+            return Keep(f"the candidate is loading; then it is promoted, as requested{_by(state.promote_asked)}")
         return Keep("the candidate is loading")
 
     def _worse(self, figures: tuple[Comparison, ...]) -> str:

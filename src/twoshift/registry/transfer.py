@@ -45,7 +45,7 @@ def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen:
         found = digest.hexdigest()
     if (size, found) != (file.size_bytes, file.sha256):
         raise Broken(
-            f"{location} is damaged: it is not the {file.path} that was pushed; "
+            f"{location} is damaged: its content differs from the pushed {file.path}; "
             "push the same model again, which replaces the file"
         )
 

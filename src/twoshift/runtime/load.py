@@ -109,7 +109,7 @@ def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostM
         return load(path, trust_pickle=trust_pickle, **options)
     check_file(path)
     raise InvalidInput(
-        "model", str(path), f"the name of the class as well: {path}:YourClass" if suffix == ".py" else ACCEPTED
+        "model", str(path), f"a class after the file name: {path}:YourClass" if suffix == ".py" else ACCEPTED
     )
 
 

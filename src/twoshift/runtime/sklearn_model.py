@@ -209,7 +209,7 @@ def _tags(first: Any) -> tuple[bool, bool]:
 def _width(estimator: Any, first: Any, path: str) -> int:
     width = getattr(estimator, "n_features_in_", None) or getattr(first, "n_features_in_", None)
     if width is None:
-        raise InvalidInput("model", path, "a fitted estimator: this estimator does not know its features")
+        raise InvalidInput("model", path, "a fitted estimator: this estimator has no recorded features")
     if not isinstance(width, int | np.integer) or width < 1:
         raise Broken(f"{path}: expected a whole number of features, not {str(width)[:80]!r}")
     return int(width)

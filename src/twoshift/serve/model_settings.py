@@ -158,7 +158,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             most is None or most >= least, "max_replicas", most, f"at least {least}, the minimum number of replicas"
         )
         bounded = self.min_replicas is None or most is not None
-        _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
+        _require(bounded, "min_replicas", self.min_replicas, "max_replicas to be set, too")
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         check_precomputed(self)
 

@@ -27,15 +27,17 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: Annotated[int, setting("Rows per call.", whole(most=LARGEST_BATCH))] = 16
     row_tokens: Annotated[float, setting("Tokens per row, without padding.", count(least=1, most=1e6))] = 128.0
-    padding: Annotated[float, setting("Share of what the device computes that is padding.", _BELOW_ONE)] = 0.2
+    padding: Annotated[float, setting("Share of padding in the computed tokens.", _BELOW_ONE)] = 0.2
     slo_ms: Annotated[float, setting("Latency objective of a live request.", millis())] = 100.0
     share: Annotated[
         float, setting("Share of the objective that a live request may wait for batch rows.", _ABOVE_ZERO)
     ] = 0.5
     price: Annotated[float, setting("Price of the device in dollars per hour.", usd())] = 3.0
-    utilisation: Annotated[float, setting("Share of the paid time in which it is busy.", _ABOVE_ZERO)] = 0.6
+    utilisation: Annotated[float, setting("Share of the paid time in which the device is busy.", _ABOVE_ZERO)] = 0.6
     spot_discount: Annotated[float, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = 0.0
-    device: Annotated[str, setting("Device, by its data sheet.", choice([d.name for d in DEVICES.values()]))] = "H100"
+    device: Annotated[
+        str, setting("Device name; selects a data sheet.", choice([d.name for d in DEVICES.values()]))
+    ] = "H100"
     params: Annotated[float, setting("Parameters of the model, such as 7B.", count(least=1e5, most=1e13))] = 7e9
     precision: Annotated[str, setting("Precision of weights and arithmetic.", choice([*PRECISION_BYTES]))] = "bf16"
     layers: Annotated[int | None, setting("Layers, for the KV cache of a generating model.", whole(most=1000))] = None
@@ -48,7 +50,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     overhead_ms: Annotated[
         float | None, setting("Fixed time of a call, in place of the data sheet.", millis(zero=True))
     ] = None
-    item_ms: Annotated[float | None, setting("Time that each row adds to it.", millis())] = None
+    item_ms: Annotated[float | None, setting("Time that each row adds to a call.", millis())] = None
 
     @property
     def ask(self) -> OverviewAsk:

@@ -75,7 +75,7 @@ def check_precomputed(settings: Any) -> None:
     if settings.precomputed is None:
         for name, usual in _SETTINGS.items():
             if (value := getattr(settings, name)) != usual:
-                raise InvalidInput(name, value, "--precomputed as well")
+                raise InvalidInput(name, value, "--precomputed to be set, too")
         return
     if settings.key is None:
         raise InvalidInput("key", None, "--key with the column whose values are the keys of the answers")
@@ -83,12 +83,12 @@ def check_precomputed(settings: Any) -> None:
         redis_place(settings.precomputed, "precomputed")
         redis_package(settings.precomputed)
         if settings.write_back_size != WRITE_BACK_BYTES:
-            accepted = "no value: Redis bounds its memory by its own maxmemory"
+            accepted = "no value: Redis limits its memory with maxmemory"
             raise InvalidInput("write_back_size", settings.write_back_size, accepted)
     if settings.write_back and settings.on_miss != "live":
         raise InvalidInput("write_back", True, "--on-miss live: nothing is computed with --on-miss error")
     if not settings.write_back and settings.write_back_size != WRITE_BACK_BYTES:
-        raise InvalidInput("write_back_size", settings.write_back_size, "--write-back as well")
+        raise InvalidInput("write_back_size", settings.write_back_size, "--write-back to be set, too")
 
 
 def max_age_s(settings: Any) -> float | None:

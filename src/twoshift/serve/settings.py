@@ -152,7 +152,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _require(self.engine == "local", "min_replicas", 0, accepted)
             accepted = "1: front-end processes cannot wake a model with min_replicas = 0"
             _require(self.fronts in (None, 1), "fronts", self.fronts, accepted)
-        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
+        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray to be set, too")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or API keys (`twoshift key`), or --open to let everyone on the network send requests"
             raise InvalidInput("host", self.host, accepted)

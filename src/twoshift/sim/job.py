@@ -73,7 +73,7 @@ class JobSpec:
                 raise InvalidInput(
                     "shard_s",
                     self.shard_s,
-                    f"longer: this makes more than {_MOST_SHARDS:,} shards",
+                    f"a longer time: this value makes more than {_MOST_SHARDS:,} shards",
                 )
             most = _MOST_SHARDS * self.items / self.shards
             raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} at this rate, or longer shards")

@@ -77,7 +77,7 @@ class StreamIntake:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "no value: a stream on a server runs on the server's own replicas")
         if "source" not in data:
-            raise InvalidInput("source", None, "where the rows come from")
+            raise InvalidInput("source", None, "the source of the rows")
         stream, job = make_stream(data)
         return stream, settings_on(self._fleet_of(job.model), job)
 

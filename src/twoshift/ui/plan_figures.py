@@ -74,7 +74,7 @@ def _words(plan: Plan) -> Iterator[str]:
     if knee is not None and cap.batch and cap.batch < knee:
         yield (
             f"Batch rows beside live requests run in calls of at most {cap.batch:,} rows, below the knee: "
-            f"{cap.efficiency:.0%} of the throughput that calls of any size would have."
+            f"{cap.efficiency:.0%} of the throughput of calls without a limit."
         )
     memory = plan.overview.memory
     if memory is not None and memory.largest_batch is not None:

@@ -83,7 +83,7 @@ def _check_remote(settings: ModelSettings, engine: str) -> None:
     """A model on another server is asked by this process; raises InvalidInput by the setting that says otherwise."""
     if not is_address(settings.model):
         return
-    why = f"{settings.model} is another server, which has its own replicas"
+    why = f"{settings.model} runs on another server, which has its own replicas"
     if engine != "local":
         raise InvalidInput("engine", engine, f"local: {why}")
     for name in ("replicas", "min_replicas", "max_replicas"):

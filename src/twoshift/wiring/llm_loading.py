@@ -97,7 +97,7 @@ def load_gated(
     if not gate.wants_agreement(options):
         return load_llm(model, options, registry), None
     if is_address(model):
-        raise InvalidInput("at_least", gate.at_least, f"--eval as well: {model} runs on another server")
+        raise InvalidInput("at_least", gate.at_least, f"--eval to be set, too: {model} runs on another server")
     local = local_model(model, registry)
     folder = llm_folder(local.word)
     full = folder if gate.reference is None else llm_folder(local_model(gate.reference, registry).word)

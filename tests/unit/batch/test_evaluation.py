@@ -140,7 +140,7 @@ def test_only_language_models_have_them(tmp_path: Path, more: dict[str, Any]) ->
 
 def test_what_cannot_be_compared_with_full_precision_says_what_to_give() -> None:
     gate = QualityGate(list, at_least=0.9)
-    with pytest.raises(InvalidInput, match=r"--eval as well: .* runs on another server"):
+    with pytest.raises(InvalidInput, match=r"--eval to be set, too: .* runs on another server"):
         load_gated("http://127.0.0.1:9/v1#m", LlmOptions(), gate)
 
 

@@ -331,7 +331,7 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     first, second = (
         fleet.host.submit(fleet.settings(output=str(fleet.path / name)), "red") for name in ("red-1", "red-2")
     )
-    with pytest.raises(OverLimit, match="2 jobs of this tenant are queued or running"):
+    with pytest.raises(OverLimit, match="limit of 2 queued and running jobs"):
         fleet.host.submit(fleet.settings(output=str(fleet.path / "red-3")), "red")
     other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
     fleet.wait(other.id, lambda state: state is JobState.RUNNING)

@@ -119,5 +119,5 @@ def test_a_resumed_job_wants_the_result_that_it_began_with(folder: Folder) -> No
     with pytest.raises(Broken, match="has changed"):
         moved_result(settings, files, BLOBS)
     Path(files[0].location).unlink()
-    with pytest.raises(Broken, match="is gone"):
+    with pytest.raises(Broken, match="no longer exists"):
         moved_result(settings, files, BLOBS)

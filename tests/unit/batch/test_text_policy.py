@@ -110,7 +110,7 @@ def test_a_long_text_of_a_job_is_cut_or_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [{"too_long": "error"}, {"empty": "skip"}])
 def test_a_job_without_texts_has_no_policy_for_them(name: dict[str, str]) -> None:
-    with pytest.raises(InvalidInput, match="--text as well"):
+    with pytest.raises(InvalidInput, match="--text to be set, too"):
         JobSettings(inputs=("a",), output="o", model="m", columns=("x",), **name)  # type: ignore[arg-type]
 
 

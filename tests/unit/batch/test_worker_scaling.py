@@ -119,9 +119,9 @@ def test_the_simulator_predicts_time_and_workers_within_a_tenth(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"workers": "auto", "max_workers": 4}, "--window as well"),
-        ({"workers": "auto", "window": "1h"}, "--max-workers as well"),
-        ({"max_workers": 4}, "--workers auto as well"),
+        ({"workers": "auto", "max_workers": 4}, "--window to be set, too"),
+        ({"workers": "auto", "window": "1h"}, "--max-workers to be set, too"),
+        ({"max_workers": 4}, "--workers auto to be set, too"),
         ({"workers": "many"}, "or auto"),
         ({"workers": 0}, "or auto"),
     ],

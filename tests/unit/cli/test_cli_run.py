@@ -261,8 +261,8 @@ def test_a_wrong_input_is_refused_by_its_option_before_the_model_is_loaded(
             "--on http://127.0.0.1:1 --retry-errors o",
             "--retry-errors: 'o' cannot be used; expected no value: this option",
         ),
-        ("--max-live-load 30%", "--max-live-load: 0.3 cannot be used; expected --on as well"),
-        ("--detach", "--detach: True cannot be used; expected --on as well"),
+        ("--max-live-load 30%", "--max-live-load: 0.3 cannot be used; expected --on to be set, too"),
+        ("--detach", "--detach: True cannot be used; expected --on to be set, too"),
     ],
 )
 def test_an_option_of_a_job_on_a_server_or_of_one_here_is_refused_for_the_other(

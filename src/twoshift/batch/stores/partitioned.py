@@ -42,7 +42,7 @@ class PartitionedStore:
         if not any(is_fit(table.schema.field(column).type) for is_fit in _FIT):
             kind = table.schema.field(column).type
             raise InvalidInput(
-                "partition_by", column, f"a column of texts, whole numbers, booleans or dates; it is {kind}"
+                "partition_by", column, f"a column of texts, whole numbers, booleans or dates; this column is {kind}"
             )
         stored = self._marks / _SCHEMA
         if table.is_whole and stored.exists() and msgspec.json.decode(stored.read_bytes()) != _described(table):

@@ -87,7 +87,7 @@ def fleet_words(made: FleetPlan) -> str:
     if over.workers == right.workers or under.workers == right.workers:
         lines.append("Rows with the same number of workers are the same fleet: there is no fraction of a worker.")
     if not under.makes_window:
-        lines.append(f"Half as many miss the window: they need {format_duration(under.finish_s)}.")
+        lines.append(f"Half as many workers miss the window: they need {format_duration(under.finish_s)}.")
     if made.lost_share > 0.2:
         lines.append("Shards are long compared with the time between preemptions: shorter shards lose less work.")
     return "\n".join(lines)

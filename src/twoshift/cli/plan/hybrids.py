@@ -86,7 +86,7 @@ def _words(made: HybridPlan, every_s: float) -> str:
     saved = f"{1 - best.usd_per_day / none.usd_per_day:.0%} less than all live" if none.usd_per_day else "as all live"
     asked = f"{made.least_requests:.3g} times in {format_duration(every_s)}"
     return (
-        f"Precompute {best.share:.1%} of the keys, those asked for at least {asked}: {best.hit_share:.1%} of the "
+        f"Precompute {best.share:.1%} of the keys, those requested at least {asked}: {best.hit_share:.1%} of the "
         f"requests are hits, for {best.usd_per_day:,.4g} dollars a day, {saved}."
     )
 

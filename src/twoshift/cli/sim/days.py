@@ -96,7 +96,7 @@ def _check_replay(said: Mapping[str, Any]) -> None:
     is_replay = "replay" in said
     for name in said:
         if name != "replay" and (name in _OF_REPLAY) is not is_replay:
-            accepted = "no --replay: this option simulates a day" if is_replay else "--replay FILE as well"
+            accepted = "no --replay: this option simulates a day" if is_replay else "--replay FILE to be set, too"
             raise InvalidInput(name, said[name], accepted)
 
 

@@ -69,7 +69,9 @@ class PromptMaker:
 
     def _known(self, ids: list[int]) -> tuple[int, ...]:
         if ids and (most := max(ids)) >= self._vocabulary:
-            accepted = f"tokens below {self._vocabulary}: the tokenizer in the model's folder has more than its weights"
+            accepted = (
+                f"tokens below {self._vocabulary}: the tokenizer in the model's folder has more tokens than the model"
+            )
             raise InvalidInput("prompt", f"a text with token {most}", accepted)
         return tuple(ids)
 

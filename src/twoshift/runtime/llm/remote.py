@@ -42,7 +42,7 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     if not urlsplit(address).hostname:
         raise InvalidInput("model", model, "http://host:port/v1#name")
     if options.tool_parser is not None:
-        raise InvalidInput("tool_parser", options.tool_parser, "no value: the server of a remote model has its own")
+        raise InvalidInput("tool_parser", options.tool_parser, "no value: the remote server uses its own tool parser")
     if options.adapters:
         given = ", ".join(options.adapters.values())
         raise InvalidInput("adapter", given, "no value: for a remote model, use the adapter's name as the model")
