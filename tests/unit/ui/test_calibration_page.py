@@ -71,4 +71,4 @@ def test_the_page_draws_every_prediction_and_obeys_none(keyed: ConsoleApp) -> No
 def test_without_any_it_says_so() -> None:
     with console_app() as (made, _):
         add_predictions(made.app, Desk([]))
-        assert "Nothing was predicted and measured yet" in made.page("/console/predictions")
+        assert "There are no measured predictions yet" in made.page("/console/predictions")
