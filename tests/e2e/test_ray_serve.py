@@ -34,7 +34,7 @@ cluster = pytest.fixture(scope="module")(own_cluster)
 def started(folder: Path, cluster: Nodes, *words: str) -> Server:
     (folder / "m.py").write_text(SOURCE)
     ray = ["--engine", "ray", "--address", cluster.address]
-    return Server(folder / "home", f"{folder}/m.py:Sized", "--slo-ms", "60000", "--max-batch", "4", *ray, *words)
+    return Server(folder / "home", f"{folder}/m.py:Sized", "--slo-ms", "2000", "--max-batch", "4", *ray, *words)
 
 
 APP = """
@@ -46,7 +46,7 @@ from twoshift.ray_app import server
 address, model = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)
 serve.start(proxy_location="Disabled")
-models = {"sized": {"model": model, "slo_ms": 60000, "max_batch": 4, "replicas": 1}}
+models = {"sized": {"model": model, "slo_ms": 2000, "max_batch": 4, "replicas": 1}}
 made = serve.run(server({"open": True, "host": "127.0.0.1", "port": 0, "models": models}), route_prefix=None)
 at = made.remote(None).result().split()[-1]
 body = json.dumps({"model": "sized", "input": "abc"}).encode()
@@ -126,7 +126,7 @@ engine = "ray"
 address = "{cluster.address}"
 [models.Sized]
 model = "{tmp_path}/m.py:Sized"
-slo_ms = 60000
+slo_ms = 2000
 max_replicas = 2
 max_batch = 1
 [models.Sized.scale]
