@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from programs import command
 from ray_nodes import Nodes, own_cluster
 
 from waiting import until
@@ -72,9 +73,9 @@ def nodes(cluster: Nodes) -> Iterator[Nodes]:
     cluster.clear()
 
 
-def begin(folder: Path, *words: str, out: str = "out") -> subprocess.Popen[str]:
-    command = [str(PROGRAM), "run", *WORDS, "-o", out, "--json", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
+    line = [str(PROGRAM), "run", *WORDS, "-o", "out", "--json", *words]
+    return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def end(job: subprocess.Popen[str], code: int = 0) -> str:
@@ -100,7 +101,8 @@ def rows(folder: Path, out: str = "out") -> list[dict[str, Any]]:
 
 def check(folder: Path) -> None:
     """Every row once, with the values of an undisturbed local run."""
-    end(begin(folder, out="undisturbed"))
+    done = command("run", *WORDS, "-o", "undisturbed", cwd=folder)
+    assert done.returncode == 0, done.stderr
     found = rows(folder)
     assert [row["id"] for row in found] == list(range(ROWS))
     assert found == rows(folder, "undisturbed")
