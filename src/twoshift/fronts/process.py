@@ -45,7 +45,8 @@ from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.handover import Handover, HandoverListener, hand_over
 from twoshift.serve.http.messages import path_of
 from twoshift.serve.http.oip import told_oip
-from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.peers import HeadDecisions
+from twoshift.serve.http.server import HttpServer, SharedPort
 from twoshift.serve.keys import Access, Keys
 from twoshift.serve.precomputed_tables import PrecomputedTables
 from twoshift.serve.request_accounting import log_accesses
@@ -134,19 +135,9 @@ class _FrontProcess:
         service.traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
         service.start()
         add_live_faces(self._app, service)
-        gate = Gate(self._app, service.host, service)
-        app = self._app
-        self._http = HttpServer(
-            app.handle,
-            app.refused,
-            http_limits(settings),
-            admit=app.admit,
-            gate=gate,
-            handover=self._handover,
-            counts=self._limits.connections,
-            dealt=self._dealt,
-            tls=self._tls,
-        )
+        app, shared = self._app, SharedPort(self._handover, self._limits.connections, self._dealt)
+        decisions = HeadDecisions(app.admit, gate=Gate(app, service.host, service))
+        self._http = HttpServer(app.handle, app.refused, http_limits(settings), decisions, shared, self._tls)
         grpc = self._bound_grpc()
         loop = asyncio.get_running_loop()
         self._drain = loop.create_future()

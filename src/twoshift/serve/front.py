@@ -31,14 +31,14 @@ from twoshift.serve.http.messages import Request
 from twoshift.serve.http.oip import add_oip, add_oip_health, told_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_health, add_operations
-from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits
 from twoshift.serve.http.planning import add_planning
 from twoshift.serve.http.predictions import PredictionDesk, add_predictions
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.scoring import add_scoring
 from twoshift.serve.http.searching import add_search
-from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.server import HttpServer, SharedPort
 from twoshift.serve.http.streams import add_streams
 from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
@@ -101,11 +101,9 @@ class Front:
         service.is_opening = True
         self._app = _FrontApp(keys, service)
         self._app.scheme = "http" if tls is None else "https"
-        gate = Gate(self._app, service.host, service)
         app, limits = self._app, http_limits(settings)
-        self._http = HttpServer(
-            app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate, counts=counts, tls=tls
-        )
+        decisions = HeadDecisions(app.admit, app.streams, Gate(app, service.host, service))
+        self._http = HttpServer(app.handle, app.refused, limits, decisions, SharedPort(counts=counts), tls)
         self._grpc = None if settings.grpc_port is None else grpc_server(service, settings, keys, tls)
         self._taking: HandoverListener | None = None
 

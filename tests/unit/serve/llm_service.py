@@ -25,7 +25,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.front import add_faces
 from twoshift.serve.http.app import App
-from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys, KeySettings
 from twoshift.serve.llm.model import ServedLlm
@@ -163,9 +163,8 @@ class LlmServer:
     async def _start(self) -> None:
         self.service.start()
         app = App(told_openai, self._keys)
-        self.server = HttpServer(
-            app.handle, app.refused, HttpLimits(half_closed_s=0.2), 0.02, streams=app.streams, admit=app.admit
-        )
+        limits, decisions = HttpLimits(half_closed_s=0.2), HeadDecisions(app.admit, app.streams)
+        self.server = HttpServer(app.handle, app.refused, limits, decisions, sweep_s=0.02)
         add_faces(app, self.server, self.service, self.services, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
 

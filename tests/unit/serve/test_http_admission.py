@@ -26,7 +26,7 @@ from twoshift.serve.http.body import BodyRoom
 from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
-from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Access, Caller, Keys, KeySettings, digest_of
 
@@ -51,7 +51,7 @@ class AppServer(TriedServer):
         self.threads = set[str]()
 
     def made(self, limits: HttpLimits) -> HttpServer:
-        return HttpServer(self.app.handle, self.app.refused, limits, sweep_s=0.02, admit=self.app.admit)
+        return HttpServer(self.app.handle, self.app.refused, limits, HeadDecisions(self.app.admit), sweep_s=0.02)
 
     async def _size(self, exchange: Exchange) -> Reply:
         self.asked.append(exchange.request)

@@ -17,7 +17,7 @@ from twoshift.serve.host import Host
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Access, Keys
 
@@ -46,8 +46,8 @@ class GatedServer(TriedServer):
         self.app.add("GET", "/slow", self._slow, told_openai, needs=Access.SERVE)
 
     def made(self, limits: HttpLimits) -> HttpServer:
-        gate = Gate(self.app, self.host, cast("Any", Nothing()))
-        return HttpServer(self.app.handle, self.app.refused, limits, sweep_s=0.02, admit=self.app.admit, gate=gate)
+        decisions = HeadDecisions(self.app.admit, gate=Gate(self.app, self.host, cast("Any", Nothing())))
+        return HttpServer(self.app.handle, self.app.refused, limits, decisions, sweep_s=0.02)
 
     async def _answered(self, exchange: Exchange) -> Reply:
         self.asked.append(exchange.request)

@@ -14,7 +14,7 @@ from tried_server import TriedServer, everything, parted, statuses
 
 from twoshift.serve.http.handover import Handover, HandoverListener
 from twoshift.serve.http.peers import HttpLimits
-from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.server import HttpServer, SharedPort
 
 HERE = b"POST /here HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"
 THERE = b"GET /there HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -45,7 +45,7 @@ class Front(TriedServer):
 
     def made(self, limits: HttpLimits) -> HttpServer:
         handover = Handover(self._path, lambda method, target: method == "POST" and target in (b"/here", b"/slow"))
-        return HttpServer(self._handle, self._refused, limits, sweep_s=0.02, handover=handover)
+        return HttpServer(self._handle, self._refused, limits, shared=SharedPort(handover), sweep_s=0.02)
 
 
 @pytest.fixture

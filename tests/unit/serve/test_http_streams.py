@@ -18,7 +18,7 @@ import uvloop
 
 from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.messages import Reply, Request
-from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits
 from twoshift.serve.http.server import HttpServer
 from waiting import until
 
@@ -38,9 +38,8 @@ class Streaming:
 
     async def _start(self, limits: HttpLimits) -> int:
         self.gate = asyncio.Event()
-        self.server = HttpServer(
-            self._handle, self._refused, limits, sweep_s=0.02, streams=lambda method, _: method == "POST"
-        )
+        decisions = HeadDecisions(streams=lambda method, _: method == "POST")
+        self.server = HttpServer(self._handle, self._refused, limits, decisions, sweep_s=0.02)
         return await self.server.start("127.0.0.1", 0)
 
     def call(self, work: Any) -> Any:

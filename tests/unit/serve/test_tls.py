@@ -18,7 +18,7 @@ from certificates import Authority
 from twoshift.errors import InvalidInput
 from twoshift.serve.http.handover import Handover, HandoverListener
 from twoshift.serve.http.peers import HttpLimits
-from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.server import HttpServer, SharedPort
 from twoshift.serve.settings import make_settings
 from twoshift.serve.tls import TlsFiles
 
@@ -42,7 +42,8 @@ class _Tls(TriedServer):
 
     def made(self, limits: HttpLimits) -> HttpServer:
         handover = None if self._given is None else Handover(self._given, lambda method, _target: method == "POST")
-        return HttpServer(self._handle, self._refused, limits, sweep_s=0.02, handover=handover, tls=self._tls)
+        shared = SharedPort(handover)
+        return HttpServer(self._handle, self._refused, limits, shared=shared, tls=self._tls, sweep_s=0.02)
 
     async def _start(self, limits: HttpLimits) -> None:
         await super()._start(limits)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twoshift.serve.http.gate import Gate
     from twoshift.serve.http.handover import Handover
 
-__all__ = ["Admit", "HttpLimits", "Peer", "Peers", "Streams"]
+__all__ = ["Admit", "HeadDecisions", "HttpLimits", "Peer", "Peers", "Streams"]
 
 Admit = Callable[[Request], Admission | None]  # on a request's head; None: its handler decides
 Streams = Callable[[str, bytes], bool]  # whether a method and target take their body as it comes in
@@ -52,6 +52,15 @@ class HttpLimits:
     proxies: frozenset[str] = frozenset()  # addresses that many clients share; those of this machine always may
 
 
+@dataclass(frozen=True, slots=True)
+class HeadDecisions:
+    """What is decided on a request's head, before its body is read."""
+
+    admit: Admit = _undecided
+    streams: Streams = _never
+    gate: Gate | None = None  # refuses what the host has no time for
+
+
 class Peer(Protocol):
     """A connection, as the others know it."""
 
@@ -77,14 +86,14 @@ class Peers:
     def __init__(
         self,
         limits: HttpLimits,
-        streams: Streams = _never,
-        admit: Admit = _undecided,
-        heads: Heads | None = None,
-        gate: Gate | None = None,
+        decisions: HeadDecisions | None = None,
         handover: Handover | None = None,
         counts: ConnectionCounts | None = None,  # those of other processes among them
+        heads: Heads | None = None,
     ) -> None:
-        self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
+        decisions = decisions or HeadDecisions()
+        self.limits, self.gate = limits, decisions.gate
+        self.streams, self.admit = decisions.streams, decisions.admit
         self.handover = handover  # of connections whose requests another process answers
         self.open: set[Peer] = set()
         self.idle: dict[Peer, None] = {}  # those without a request, the idlest first

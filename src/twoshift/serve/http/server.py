@@ -7,23 +7,31 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twoshift.serve.connection_counts import ConnectionCounts
 from twoshift.serve.http.connection import Connection
-from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.handover import Handover
 from twoshift.serve.http.listener import Dealt, Listener
-from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
+from twoshift.serve.http.peers import HeadDecisions, HttpLimits, Peers
 from twoshift.serve.http.replies import Handler, Refusal, Replies
 from twoshift.serve.tls import TlsFiles
 
-__all__ = ["HttpServer"]
+__all__ = ["HttpServer", "SharedPort"]
 
 _SWEEP_S = 1.0
 _HANDSHAKES = 512  # of TLS at a time: the oldest goes for another one
 _OTHER_FILES = 128  # that a process has open beside its connections
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPort:
+    """What several processes that listen on one port have in common."""
+
+    handover: Handover | None = None  # of connections whose requests another process answers
+    counts: ConnectionCounts | None = None  # of the connections of all of them
+    dealt: Dealt | None = None  # whether another process has taken a new connection
 
 
 class HttpServer:
@@ -34,19 +42,16 @@ class HttpServer:
         handler: Handler,
         refusal: Refusal,
         limits: HttpLimits | None = None,
-        sweep_s: float = _SWEEP_S,
-        streams: Streams = lambda _method, _target: False,
-        admit: Admit = lambda _request: None,
-        gate: Gate | None = None,
-        handover: Handover | None = None,
-        counts: ConnectionCounts | None = None,
-        dealt: Dealt | None = None,
+        decisions: HeadDecisions | None = None,
+        shared: SharedPort | None = None,  # None: no other process listens there
         tls: TlsFiles | None = None,
+        sweep_s: float = _SWEEP_S,
     ) -> None:
         wanted = limits or HttpLimits()
         limits = replace(wanted, connections=_connections(wanted.connections, 0 if tls is None else _HANDSHAKES))
-        self.peers = Peers(limits, streams, admit, gate=gate, handover=handover, counts=counts)
-        self._replies, self._sweep_s, self._dealt = Replies(handler, refusal), sweep_s, dealt
+        shared = shared or SharedPort()
+        self.peers = Peers(limits, decisions, shared.handover, shared.counts)
+        self._replies, self._sweep_s, self._dealt = Replies(handler, refusal), sweep_s, shared.dealt
         self._tls = tls
         self._shaking: dict[Any, None] = {}  # tasks, the oldest first
         self._listeners: list[Listener] = []
