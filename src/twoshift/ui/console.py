@@ -11,10 +11,10 @@ from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import Denied, Forbidden, NotFound, TwoshiftError
 from twoshift.serve.deployments import Deployments
-from twoshift.serve.http.app import App, Exchange, Face
+from twoshift.serve.http.app import App, Exchange, Face, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.operations import Alive
-from twoshift.serve.keys import Access, Keys
+from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Prices
 from twoshift.serve.settings import ServeSettings
 from twoshift.ui.ask_pages import AskPages
@@ -119,7 +119,8 @@ class Console:
         guards, is_first = self._guards, path == "/"
         guard = guards.act if method == "POST" else guards.probe_or_look if is_first else guards.look
         about = next((each.about for each in self._app.routes if (each.method, each.path) == (method, path)), None)
-        self._app.add(method, path, face, told_openai, about, needs=Access.OPEN, guard=guard, is_probe=is_first)
+        kind = RouteKind.PROBE if is_first else RouteKind.PLAIN
+        self._app.add(method, path, face, told_openai, about, needs=guard, kind=kind)
 
     def _shown(self, page: Page) -> Face:
         """A page for those who may look; others log in first."""

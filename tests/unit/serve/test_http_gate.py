@@ -14,7 +14,7 @@ from tried_server import TriedServer, statuses
 
 from twoshift.endpoints.known import told_openai
 from twoshift.serve.host import Host
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.peers import HeadDecisions, HttpLimits
@@ -42,7 +42,7 @@ class GatedServer(TriedServer):
         super().__init__()
         self.host = Host()
         self.app = App(told_openai, Keys({}))
-        self.app.add("POST", "/asked", self._answered, told_openai, needs=Access.SERVE, gated=True)
+        self.app.add("POST", "/asked", self._answered, told_openai, needs=Access.SERVE, kind=RouteKind.GATED)
         self.app.add("GET", "/slow", self._slow, told_openai, needs=Access.SERVE)
 
     def made(self, limits: HttpLimits) -> HttpServer:

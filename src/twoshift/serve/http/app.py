@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import re
 import time
@@ -35,7 +36,7 @@ from twoshift.serve.request_accounting import (
     writes_access,
 )
 
-__all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face", "Guard"]
+__all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face", "Guard", "RouteKind"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID, _ROUTE_KEY, _VERSION = b"x-request-id", b"x-route-key", b"x-twoshift-version"
@@ -110,6 +111,15 @@ HeadCheck = Callable[[dict[str, str], Caller], None]  # of what a path matched; 
 Guard = Callable[[Request], Caller]  # who asks, where no key says so; raises
 
 
+class RouteKind(enum.Enum):
+    """What is special about the requests of a route."""
+
+    PLAIN = enum.auto()
+    PROBE = enum.auto()  # logged only where they fail
+    GATED = enum.auto()  # refused unread where the host has too much to do
+    STREAMED = enum.auto()  # the face reads their body as it comes in; the path is a plain one
+
+
 class _Route(NamedTuple):
     face: Face
     told: ErrorEncoder
@@ -163,28 +173,25 @@ class App:
         told: ErrorEncoder,
         about: Operation | None = None,
         *,
-        needs: Access,
-        streams: bool = False,
+        needs: Access | Guard,
+        kind: RouteKind = RouteKind.PLAIN,
         check: HeadCheck | None = None,
-        guard: Guard | None = None,
-        is_probe: bool = False,
-        gated: bool = False,
     ) -> None:
         """`{name}` in the path matches anything but a slash; one that is escaped is none.
 
-        With `streams` the face reads the request's body as it comes in; its path is a plain one.
-        `check` refuses a request before its body is read. A probe is logged only where it fails.
-        `guard` says who asks in place of the keys, and refuses what it must before a body is read.
+        `needs` is what a key must allow; a guard says who asks in place of the keys, and refuses what it must before
+        a body is read. `check` does that, too.
         A route reads a body where its method has one and `about` names what it takes; an open one never does.
-        Requests to a gated one are refused unread where the host has too much to do.
         """
-        if streams:
+        guard, needs = (None, needs) if isinstance(needs, Access) else (needs, Access.OPEN)
+        if kind is RouteKind.STREAMED:
             self._streamed.add((method, path.encode()))
         self.routes = [each for each in self.routes if (each.method, each.path) != (method, path)]
         self.routes.append(Route(method, path, needs, about))
         takes_one = method in _WITH_BODY and (about is None or about.reads_body)
         # Bodies of strangers cost nothing
         reads_body = takes_one and (needs is not Access.OPEN or guard is not None)
+        is_probe, gated = kind is RouteKind.PROBE, kind is RouteKind.GATED
         route = _Route(face, told, needs, check, guard, is_probe, reads_body, gated)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route

@@ -14,7 +14,7 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput, OverLimit, TooLarge, TryLater
 from twoshift.serve.batch_desk import FileDesk
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
 from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.form import read_form
@@ -62,7 +62,7 @@ def add_files(app: App, desk: FileDesk) -> None:
         "Upload a file of requests, one JSON object per line.", FileView, ErrorReply, form=_FORM,
         statuses=(400, 403, 408, 413, 415, 429, 503),
     )  # fmt: skip
-    app.add("POST", "/v1/files", face.upload, told_openai, asking, streams=True, needs=Access.BATCH)
+    app.add("POST", "/v1/files", face.upload, told_openai, asking, needs=Access.BATCH, kind=RouteKind.STREAMED)
     listing = Operation(
         "List files; page with `limit` and `after`.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503)
     )

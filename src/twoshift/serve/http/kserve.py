@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from twoshift.endpoints.json_body import asked_of
 from twoshift.errors import InvalidInput
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.oip import told_oip
 from twoshift.serve.http.oip_types import OipError
@@ -55,4 +55,4 @@ def add_kserve(app: App, service: Service) -> None:
         return Reply(200, _encoder.encode(PredictReply(predictions_of(answer.rows))))
 
     about = asking("Run inference in KServe's V1 protocol.", PredictRequest, PredictReply, OipError)
-    app.add("POST", "/v1/models/{model}:predict", predict, told_oip, about, needs=Access.SERVE, gated=True)
+    app.add("POST", "/v1/models/{model}:predict", predict, told_oip, about, needs=Access.SERVE, kind=RouteKind.GATED)

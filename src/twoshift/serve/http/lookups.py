@@ -11,7 +11,7 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.score import plain
 from twoshift.endpoints.types import LookupReply, LookupRequest, LookupRow
 from twoshift.errors import Disabled, InvalidInput, TooLarge
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.row_calls import asking
 from twoshift.serve.keyed import Found, LookedUp, RequestKeys
@@ -65,4 +65,4 @@ def add_lookup(app: App, service: Service) -> None:
         return Reply(200, _encoder.encode(LookupReply(model.name, rows, classes)))
 
     about = asking("Look up precomputed answers by key; nothing is computed.", LookupRequest, LookupReply)
-    app.add("POST", LOOKUP, lookup, told_openai, about, needs=Access.SERVE, gated=True)
+    app.add("POST", LOOKUP, lookup, told_openai, about, needs=Access.SERVE, kind=RouteKind.GATED)

@@ -12,7 +12,7 @@ from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.json_body import decoded
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.oip_body import HEADER, given_inputs, read_infer
 from twoshift.serve.http.oip_types import (
@@ -71,8 +71,8 @@ def add_oip(app: App, service: Service) -> None:
             told_oip,
             _INFER,
             needs=Access.SERVE,
+            kind=RouteKind.GATED,
             check=face.check_head,
-            gated=True,
         )
         for path, answer, about in (
             (f"{model}/ready", face.model_ready, _of_model("Readiness of a model.", Ready, 503)),
@@ -107,7 +107,7 @@ def add_oip_health(app: App, unready: Health) -> None:
         ("/v2/health/live", live, _about("Liveness: the process runs.", Live)),
         ("/v2/health/ready", ready, _about("Readiness: the server accepts requests.", Ready, 503)),
     ):
-        app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, is_probe=True)
+        app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, kind=RouteKind.PROBE)
 
 
 def _about(summary: str, gives: Any, *statuses: int, takes: Any = None) -> Operation:

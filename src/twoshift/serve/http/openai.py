@@ -11,7 +11,7 @@ from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.known import EMBEDDINGS, told_openai
 from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelAlone, ModelCard, ModelList
 from twoshift.serve.http.openapi import Operation
@@ -40,7 +40,7 @@ def add_openai(app: App, service: Service) -> None:
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
     about = asking("Embed texts, or token ids of the model's own tokenizer.", EmbeddingRequest, EmbeddingReply)
-    app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE, gated=True)
+    app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE, kind=RouteKind.GATED)
 
 
 def _named(summary: str, gives: Any) -> Operation:

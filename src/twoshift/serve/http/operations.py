@@ -10,7 +10,7 @@ import msgspec
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.serve.exposition import ServerMetrics
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.keys import Access
@@ -62,7 +62,7 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
         ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
         ("/-/healthz", readyz, ready),  # as KubeRay asks for it
     ):
-        app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, is_probe=True)
+        app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, kind=RouteKind.PROBE)
 
 
 def add_operations(
@@ -85,7 +85,7 @@ def add_operations(
 
     add_health(app, unready, warnings)
     shown = _about("Metrics in Prometheus' format.", "text/plain")
-    app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, is_probe=True)
+    app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, kind=RouteKind.PROBE)
     app.add(
         "GET",
         "/openapi.json",

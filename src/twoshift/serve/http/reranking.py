@@ -11,7 +11,7 @@ from twoshift.endpoints.known import RERANK, told_openai
 from twoshift.endpoints.rerank import RerankCall, TextsRerankCall, read_rerank, read_texts_rerank
 from twoshift.endpoints.types import RerankReply, RerankRequest
 from twoshift.errors import InvalidInput
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
@@ -39,13 +39,13 @@ def add_reranking(app: App, service: Service) -> None:
     face = _Reranking(service)
     summary = "Rank documents by how well they answer a query."
     v1 = asking(summary, RerankRequest, RerankReply)
-    app.add("POST", RERANK, face.rerank, told_openai, v1, needs=Access.SERVE, gated=True)
+    app.add("POST", RERANK, face.rerank, told_openai, v1, needs=Access.SERVE, kind=RouteKind.GATED)
     v2 = asking(summary, RerankRequest, RerankReply, CohereError)
-    app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE, gated=True)
+    app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE, kind=RouteKind.GATED)
     either = asking(
         f"{summary[:-1]}; with `texts`, in the format of text-embeddings-inference.", RerankRequest, RerankReply
     )
-    app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE, gated=True)
+    app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE, kind=RouteKind.GATED)
 
 
 class _Reranking:

@@ -12,7 +12,7 @@ from twoshift.endpoints.score import ScoreCall, read_score
 from twoshift.endpoints.types import ErrorReply, FeatureTold, ScoreModel, ScoreReply, ScoreRequest
 from twoshift.errors import Denied, InvalidInput, Late, TryLater
 from twoshift.serve.deployments import columns_of
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
@@ -67,6 +67,6 @@ def add_scoring(app: App, service: Service) -> None:
 
     scoring = asking("Score rows of named values.", ScoreRequest, ScoreReply)
     for path in (SCORE, f"{SCORE}/{{model}}"):
-        app.add("POST", path, score, told_openai, scoring, needs=Access.SERVE, gated=True)
+        app.add("POST", path, score, told_openai, scoring, needs=Access.SERVE, kind=RouteKind.GATED)
     told = Operation("Features of a model in order, its outputs and classes.", ScoreModel, ErrorReply, statuses=(404,))
     app.add("GET", f"{SCORE}/{{model}}", about, told_openai, told, needs=Access.SERVE)

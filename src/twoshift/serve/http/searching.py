@@ -6,7 +6,7 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.search import SEARCH, SearchCall, read_search
 from twoshift.endpoints.types import SearchReply, SearchRequest
 from twoshift.errors import InvalidInput
-from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.blocking_calls import BlockingCalls
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.row_calls import asking, facts_of
@@ -41,4 +41,4 @@ def add_search(app: App, service: Service, indexes: SearchIndexes) -> None:
         return Reply(200, call.reply(found, index.generation.name, answer.tokens))
 
     about = asking("Search the index of a model's vectors for the rows nearest to texts.", SearchRequest, SearchReply)
-    app.add("POST", SEARCH, search, told_openai, about, needs=Access.SERVE, gated=True)
+    app.add("POST", SEARCH, search, told_openai, about, needs=Access.SERVE, kind=RouteKind.GATED)
