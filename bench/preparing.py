@@ -23,7 +23,7 @@ from _corpus import documents
 from twoshift.batch.device import OwnDevice
 from twoshift.batch.inputs import ShardTarget, cut, resolve
 from twoshift.batch.messages import Begin, Calibrate, Calibrated, Failed, FromWorker, Score, Scored, WasRead
-from twoshift.batch.plan import Plan, PlannedModel, plan_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, plan_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
@@ -110,7 +110,9 @@ def planned(folder: Path, name: str) -> Plan:
     files = tuple(resolve(inputs, blobs_for))
     schema = output_schema(pa.schema([pa.field("id", pa.int64())]), {"embedding": pa.list_(pa.float32(), WIDTH)})
     shards = cut(files, blobs_for, ShardTarget(rows=SHARD_ROWS))
-    plan = Plan.make(settings, PlannedModel("none", "none", "bf16", ("embedding",)), files, shards, schema, ROW_S)
+    plan = Plan.make(
+        settings, PlannedModel("none", "none", "bf16", ("embedding",)), files, shards, schema, RowFigures(ROW_S)
+    )
     blobs_for("").create(plan_location(output), msgspec.json.encode(plan))
     return plan
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from twoshift.batch.failure_streak import FailureStreak
 from twoshift.batch.inputs import InputFile
 from twoshift.batch.job_log import JobLog
 from twoshift.batch.messages import (
@@ -31,6 +32,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.run_record import RunRecord, job_deadline_s
+from twoshift.batch.run_start import EarlierRuns, StartedWorkers
 from twoshift.batch.spot_notices import SpotNotice
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_scaling import WorkerScaling
@@ -43,10 +45,6 @@ __all__ = ["Coordinator", "Ending"]
 
 _POLL_S = 0.2
 _MOST_DEATHS = 4  # of workers that had the shard: it is the shard
-_IDLE_DEATHS = 5  # of workers without a shard, and without a commit between them: it is not the shards
-_DEADLY_SHARDS = 5  # in a row: trying all the others would only kill more workers
-_SAME_FAILURES = 10  # of shards, of one cause, without a commit between them: it is not the shards
-_DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
 _DELAY_S = 60.0
 _JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
 _ENDING_S = 5.0  # before a machine is taken away: for what has to be written
@@ -69,37 +67,33 @@ class Coordinator:
     def __init__(
         self,
         plan: Plan,
-        committed: set[int],
+        earlier: EarlierRuns,
         pool: WorkerPool,
-        started: dict[int, bool],  # workers that run already, and whether their model is loaded
+        started: StartedWorkers,
         clock: Callable[[], float] = time.monotonic,
-        before: Sequence[RunRecord] = (),  # earlier runs of the job
-        worker_s: float = 0.0,  # that the workers have had so far
         files: tuple[InputFile, ...] | None = None,  # where they are not those of the stored plan
-        counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
-        load_s: float = 0.0,  # until a new worker takes its first shard
         share: Share | None = None,  # of the plan; None: all of it
     ) -> None:
         self._plan, self._pool, self._clock, self._share = plan, pool, clock, share or WholePlan()
         settings = plan.settings
         self._settings, self._files = settings, files
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
-        self._shards = self._share.policy(len(plan.shards), limits, committed)
+        self._shards = self._share.policy(len(plan.shards), limits, earlier.committed)
         self._began_s = clock()
-        self._deadline = DeadlinePolicy(job_deadline_s(settings, before, self._began_s), plan.bytes_per_s)
+        self._deadline = DeadlinePolicy(job_deadline_s(settings, earlier.records, self._began_s), plan.bytes_per_s)
         self._workers = {
-            number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
+            number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True)
+            for number, ready in started.are_loaded.items()
         }
-        self._scaling = WorkerScaling(settings, self._deadline, load_s)
-        self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
+        self._scaling = WorkerScaling(settings, self._deadline, started.load_s)
+        self._worker_s, self._counted_s = started.worker_s, self._began_s  # up to then
         self._gone = WorkerHeartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
         self._preparers = 0  # processes, at most at the same time
         self._rows = self._errors = 0
-        self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
-        self._left = WorkLeft(plan, committed, self._earlier[1])
-        self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
-        self._same_failures: tuple[str, int] = ("", 0)  # since then: the last cause, and how often in a row
+        self._earlier = earlier.errors_and_rows
+        self._left = WorkLeft(plan, earlier.committed, self._earlier[1])
+        self._streak = FailureStreak(settings.most_workers)
         self._causes: dict[int, str] = {}  # shard -> why it failed last
         self._stop_at_s: float | None = None
         self._ending: Ending | None = None
@@ -191,8 +185,7 @@ class Coordinator:
         if lease is None:
             return
         worker.moved_s = now_s
-        self._idle_deaths = self._deadly_shards = self._delays = 0
-        self._same_failures = ("", 0)
+        self._streak.committed()
         self._causes.pop(lease.shard, None)
         answer = self._shards.completed(lease, now_s)
         if not isinstance(answer, Committed):
@@ -228,15 +221,12 @@ class Coordinator:
         self.log.failures[message.message] += 1
         self._causes[lease.shard] = message.message
         if not message.delayed:
-            cause, count = self._same_failures
-            self._same_failures = (message.message, count + 1 if cause == message.message else 1)
-            if self._same_failures[1] >= _SAME_FAILURES + self._settings.most_workers:
+            if self._streak.failed(message.message):
                 self._ending = Ending.DEAD_SHARDS
             self._shards.failed(lease, now_s, permanent=message.permanent)
             return
         self._shards.released(lease, now_s)
-        self._delays += 1
-        if self._delays >= _DELAYS_IN_A_ROW:
+        if self._streak.delayed():
             raise TryLater(message.message, _DELAY_S)
 
     def _died(self, number: int, worker: WorkerState, reason: str, now_s: float) -> None:
@@ -250,15 +240,13 @@ class Coordinator:
         self._count_gone(worker)
         for lease in worker.leases.values():
             self._causes[lease.shard] = f"the worker died: {reason}"
-        for ended in self._shards.worker_died(number, now_s):
-            if isinstance(ended, Dead | Retry):
-                self.log.failures[f"the worker died: {reason}"] += 1
-            self._deadly_shards += isinstance(ended, Dead)
-        if self._deadly_shards >= _DEADLY_SHARDS:
+        ended = self._shards.worker_died(number, now_s)
+        if lost := sum(isinstance(each, Dead | Retry) for each in ended):
+            self.log.failures[f"the worker died: {reason}"] += lost
+        if self._streak.killed(sum(isinstance(each, Dead) for each in ended)):
             self._ending = Ending.DEAD_SHARDS
-        self._idle_deaths += not worker.leases
-        if self._idle_deaths >= _IDLE_DEATHS + self._settings.most_workers:
-            raise Broken(f"{self._idle_deaths} workers in a row died before they got a shard: {reason}")
+        if not worker.leases and self._streak.died_idle():
+            raise Broken(f"{self._streak.idle_deaths} workers in a row died before they got a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
 

@@ -31,6 +31,7 @@ from twoshift.batch.piece_run import PieceRun
 from twoshift.batch.plan import (
     Plan,
     PlannedModel,
+    RowFigures,
     check_same_model,
     described_shard,
     part_location,
@@ -43,6 +44,7 @@ from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.query import moved_result, queried
 from twoshift.batch.recording import recorded
 from twoshift.batch.run_record import RunRecord
+from twoshift.batch.run_start import EarlierRuns, StartedWorkers
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.shard_sizes import RowWork, cut_shards, part_row_bytes
@@ -178,10 +180,13 @@ class Job:
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
         moved = existing is not None and was_begun_with != plan.files
         coordinator = Coordinator(
-            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s,
-            files=plan.files if moved else None, counted=self._counted(plan, committed),
-            load_s=muster.load_s, share=None if self._piece is None else self._piece.begin(plan),
-        )  # fmt: skip
+            plan,
+            EarlierRuns(committed, before, self._counted(plan, committed)),
+            self._pool,
+            StartedWorkers(muster.workers, spent_s, muster.load_s),
+            files=plan.files if moved else None,
+            share=None if self._piece is None else self._piece.begin(plan),
+        )
         return self._run(plan, coordinator, report, was_done)
 
     def stop(self, now: bool = False) -> None:
@@ -301,8 +306,8 @@ class Job:
         shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, work)
         folder = str(Path.cwd())
         files = self._sums.filled(files, self._muster.check_interrupted)
-        plan = Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
-        return msgspec.structs.replace(plan, host_s_per_row=measured.host_s_per_row * samples.last.model_rows)
+        row = RowFigures(row_s, samples.last.row_bytes, measured.host_s_per_row * samples.last.model_rows)
+        return Plan.make(settings, model, files, shards, schema, row, folder, looked.types)
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

@@ -6,7 +6,7 @@ import base64
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,7 @@ __all__ = [
     "Plan",
     "PlannedAdapter",
     "PlannedModel",
+    "RowFigures",
     "check_same_model",
     "check_same_weights",
     "described_shard",
@@ -85,6 +86,14 @@ class PlannedModel(msgspec.Struct, frozen=True):
         return "+".join([self.checksum, *(each.checksum for each in self.adapters)])
 
 
+class RowFigures(NamedTuple):
+    """What a row takes, as measured on the first rows."""
+
+    seconds: float  # of a device
+    input_bytes: float = 100.0
+    host_s: float = 0.0  # for preparing, where the model's calls run on the same cores
+
+
 @decodable
 class Plan(msgspec.Struct, frozen=True):
     """Written once, before the first shard; everything that a worker needs besides the model."""
@@ -113,8 +122,7 @@ class Plan(msgspec.Struct, frozen=True):
         files: tuple[InputFile, ...],
         shards: tuple[tuple[Piece, ...], ...],
         schema: pa.Schema,
-        seconds_per_row: float,
-        row_bytes: float = 100.0,
+        row: RowFigures,
         folder: str = "",
         types: dict[str, str] | None = None,
     ) -> Plan:
@@ -123,8 +131,8 @@ class Plan(msgspec.Struct, frozen=True):
         rows = None if None in counts else sum(count or 0 for count in counts)
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
         return cls(
-            _FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes, folder=folder,
-            types=types or {},
+            _FORMAT, model, settings, files, shards, rows, encoded, row.seconds, row.input_bytes, folder=folder,
+            types=types or {}, host_s_per_row=row.host_s,
         )  # fmt: skip
 
     def with_files(self, files: Sequence[InputFile] | None) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from twoshift.batch.plan import Plan
 
@@ -13,7 +13,7 @@ __all__ = ["WorkLeft"]
 class WorkLeft:
     """In rows where the formats tell how many there are, in bytes where they do not."""
 
-    def __init__(self, plan: Plan, committed: set[int], recorded_rows: int) -> None:
+    def __init__(self, plan: Plan, committed: Collection[int], recorded_rows: int) -> None:
         """`recorded_rows` are those that earlier runs have counted in what is committed."""
         self._plan = plan
         self._sizes = [plan.shard_bytes(shard) for shard in range(len(plan.shards))]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.kinds.kind import SampleOf
 from twoshift.batch.kinds.known import kind_of
-from twoshift.batch.plan import Plan, PlannedModel, check_same_model, plan_location, read_plan, same_files
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, check_same_model, plan_location, read_plan, same_files
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput, UnusableRows
@@ -58,8 +58,8 @@ def frozen_plan(
     model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
     row_s = measured.seconds_per_row * samples.last.model_rows
     schema = kind.schema(looked.kept, results)
-    folder = str(Path.cwd())
-    return Plan.make(settings, model, (), (), schema, row_s, samples.last.row_bytes, folder, looked.types)
+    row = RowFigures(row_s, samples.last.row_bytes)
+    return Plan.make(settings, model, (), (), schema, row, str(Path.cwd()), looked.types)
 
 
 def write_plan(output: Blobs, plan: Plan) -> None:

@@ -14,7 +14,7 @@ import pytest
 from twoshift.batch import against
 from twoshift.batch.against import compared, read_against, write_against
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
@@ -28,7 +28,7 @@ def job(folder: Path, name: str, rows: Sequence[Row], schema: pa.Schema, each: i
     """A job that is done, in parts of so many rows."""
     made = JobSettings(**{"inputs": ("docs",), "output": str(folder / name), "model": name, "text": "t", **settings})
     shards = tuple((Piece(0, at, at + each, each, 1000),) for at in range(0, len(rows), each))
-    plan = Plan.make(made, PlannedModel(name, f"sum of {name}", "fp32", ()), FILES, shards, schema, 0.01)
+    plan = Plan.make(made, PlannedModel(name, f"sum of {name}", "fp32", ()), FILES, shards, schema, RowFigures(0.01))
     (folder / name).mkdir()
     for shard in range(len(shards)):
         part = rows[shard * each : (shard + 1) * each]

@@ -16,7 +16,7 @@ from twoshift.batch.answer_job import build_answers
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.part_records import write_record
 from twoshift.batch.part_stats import PartStats
-from twoshift.batch.plan import Plan, PlannedModel, plan_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, plan_location
 from twoshift.batch.settings import make_settings
 from twoshift.batch.sinks.known import SINKS
 from twoshift.blobs.local import LocalBlobs
@@ -32,7 +32,7 @@ def begun(folder: Path, shards: int = 0) -> Path:
     model = PlannedModel("m.py:M", "sha256:1", "fp32", ("score",))
     pieces = tuple((Piece(0, at, at + 1, 2, 10),) for at in range(shards))
     files = (InputFile("x.csv", 10, "1", "csv"),) if shards else ()
-    plan = Plan.make(make_settings(given), model, files, pieces, SCHEMA, 1.0)
+    plan = Plan.make(make_settings(given), model, files, pieces, SCHEMA, RowFigures(1.0))
     BLOBS.create(plan_location(str(folder)), msgspec.json.encode(plan))
     return folder
 

@@ -23,7 +23,7 @@ from twoshift.batch.inputs import ShardTarget, cut, resolve
 from twoshift.batch.job_host import JobHost
 from twoshift.batch.kinds.request_lines import not_run_line, read_line, response_line
 from twoshift.batch.part_stats import PartStats
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location, plan_location
 from twoshift.batch.requests.batch_host import BatchHost
 from twoshift.batch.requests.files import FileLimits, FileUpload, StoredFiles, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
@@ -90,7 +90,7 @@ def planned(desk: StoredFiles, batch: BatchRecord) -> Plan:
     )  # fmt: skip
     files = tuple(resolve([location], desk.blobs_for, "jsonl"))
     shards = cut(files, desk.blobs_for, ShardTarget(rows=5))
-    plan = Plan.make(settings, PlannedModel("m", "sum", "fp32", ()), files, shards, LINES, 0.01)
+    plan = Plan.make(settings, PlannedModel("m", "sum", "fp32", ()), files, shards, LINES, RowFigures(0.01))
     desk.blobs.create(plan_location(folder), msgspec.json.encode(plan))
     return plan
 

@@ -15,9 +15,10 @@ from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.messages import Begin, Failed, GiveUp, Ready, Score, Scored, Unusable, WasRead, WorkerHeartbeat
 from twoshift.batch.part_stats import PartStats
-from twoshift.batch.plan import Plan, PlannedModel
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures
 from twoshift.batch.pool import Died
 from twoshift.batch.progress import JobSnapshot
+from twoshift.batch.run_start import EarlierRuns, StartedWorkers
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, TryLater
 from twoshift.ports import RuntimeInfo
@@ -32,7 +33,7 @@ def plan_of(shards: int, **settings: Any) -> Plan:
     file = InputFile("in", 100, "1", "parquet")
     pieces = tuple((Piece(0, ROWS * k, ROWS * (k + 1), ROWS, 100),) for k in range(shards))
     schema = pa.schema([pa.field("y", pa.float64()), pa.field("error", pa.string())])
-    return Plan.make(made, PlannedModel.of(INFO), (file,), pieces, schema, 0.1)
+    return Plan.make(made, PlannedModel.of(INFO), (file,), pieces, schema, RowFigures(0.1))
 
 
 def stats(shard: int, errors: int = 0) -> PartStats:
@@ -99,10 +100,10 @@ def run(
     pool: FakePool, plan: Plan, workers: int = 1, most_s: float = 5000.0, **more: Any
 ) -> tuple[Ending, Coordinator]:
     started = dict.fromkeys((pool.start() for _ in range(workers)), False)
+    earlier = EarlierRuns(more.get("committed", set()), more.get("before", ()), more.get("counted"))
     coordinator = Coordinator(
-        plan, more.get("committed", set()), pool, started, lambda: pool.now_s, more.get("before", ()),
-        counted=more.get("counted"), load_s=more.get("load_s", 0.0),
-    )  # fmt: skip
+        plan, earlier, pool, StartedWorkers(started, load_s=more.get("load_s", 0.0)), lambda: pool.now_s
+    )
     act = more.get("act", lambda _coordinator, _now: None)
 
     def report(now: JobSnapshot) -> None:
@@ -150,7 +151,9 @@ def test_late_workers_join_in() -> None:
     assert [worker for worker, _ in pool.poll(0.0)] == [first]  # it was ready before the coordinator began
     pool.load_s = 60.0
     late = pool.start()
-    coordinator = Coordinator(plan_of(40), set(), pool, {first: True, late: False}, lambda: pool.now_s)
+    coordinator = Coordinator(
+        plan_of(40), EarlierRuns(), pool, StartedWorkers({first: True, late: False}), lambda: pool.now_s
+    )
     assert coordinator.run(lambda _: None) is Ending.DONE
     assert {worker for worker, message in pool.sent if isinstance(message, Score)} == {first, late}
     assert [worker for worker, message in pool.sent if isinstance(message, Begin)].count(late) == 1

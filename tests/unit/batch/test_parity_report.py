@@ -15,7 +15,7 @@ import pytest
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, _with_tokens, take_receipt
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
@@ -196,7 +196,7 @@ def taken(tmp_path: Path, engine: Engine) -> Callable[..., ParityReport]:
         files = tuple(resolve(inputs, blobs_for))
         schema = output_schema(kept_schema(files, blobs_for, ()), RESULTS)
         shards = cut(files, blobs_for, ShardTarget(rows=100))
-        plan = Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
+        plan = Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, RowFigures(0.001))
         (tmp_path / "out").mkdir()
         part = pa.table({"v": vectors, "label": labels, "error": errors}, schema=schema)
         pq.write_table(part, part_location(plan, 0))

@@ -13,7 +13,7 @@ import pytest
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.piece_settings import piece_of
 from twoshift.batch.piece_share import PieceShare
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
 from twoshift.batch.presence import PieceProcess, Presence
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
@@ -34,7 +34,7 @@ class Process:
         settings = JobSettings(inputs=("in",), output=str(folder), model="m", piece=piece)
         pieces = tuple((Piece(0, 10 * k, 10 * (k + 1), 10, 100),) for k in range(SHARDS))
         file, schema = InputFile("in", 100, "1", "parquet"), pa.schema([pa.field("error", pa.string())])
-        self.plan = Plan.make(settings, PlannedModel.of(INFO), (file,), pieces, schema, 0.1)
+        self.plan = Plan.make(settings, PlannedModel.of(INFO), (file,), pieces, schema, RowFigures(0.1))
         self.blobs, self.file = LocalBlobs(), folder / "_twoshift" / "pieces"
         self.presence = Presence(self.blobs, str(folder), piece, every_s=3600.0)
         self.presence.start()

@@ -14,6 +14,7 @@ from twoshift.batch.plan import (
     Plan,
     PlannedAdapter,
     PlannedModel,
+    RowFigures,
     check_same_model,
     check_same_weights,
     part_location,
@@ -39,7 +40,7 @@ def settings(**given: Any) -> JobSettings:
 
 def plan(**given: Any) -> Plan:
     shards = tuple((Piece(k, 0, 10, 10, 1000),) for k in range(6))
-    return Plan.make(settings(**given), MODEL, FILES, shards, SCHEMA, 0.01)
+    return Plan.make(settings(**given), MODEL, FILES, shards, SCHEMA, RowFigures(0.01))
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_a_plan_of_another_format_is_refused(tmp_path: Path) -> None:
 
 def test_rows_are_unknown_where_one_piece_is_not_counted() -> None:
     shards = ((Piece(0, 0, 10, 10, 1000), Piece(1, 0, 50, None, 50)),)
-    assert Plan.make(settings(), MODEL, FILES, shards, SCHEMA, 0.01).rows is None
+    assert Plan.make(settings(), MODEL, FILES, shards, SCHEMA, RowFigures(0.01)).rows is None
 
 
 def unread(file: InputFile) -> str:

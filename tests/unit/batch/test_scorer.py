@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location, plan_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
@@ -83,7 +83,7 @@ class Bench:
         files = tuple(resolve(settings.inputs, blobs_for))
         shards = cut(files, blobs_for, ShardTarget(rows=shard_rows))
         schema = output_schema(kept_schema(files, blobs_for, ("id",)), results)
-        return Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
+        return Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, RowFigures(0.001))
 
     def text_plan(self, columns: dict[str, pa.Array], **options: Any) -> Plan:
         """A plan over columns of texts, answered with y."""

@@ -25,7 +25,7 @@ from twoshift.batch.job import Job
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.batch.messages import Failed, FromWorker, Scored, WasRead
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
 from twoshift.batch.preparing.local_line import LocalPlaces
 from twoshift.batch.preparing.messages import Given
 from twoshift.batch.preparing.preparers import Preparers
@@ -72,7 +72,7 @@ class Bench:
         files = tuple(resolve(inputs, blobs_for))
         shards = cut(files, blobs_for, ShardTarget(rows=shard_rows))
         schema = output_schema(pa.schema([pa.field("id", pa.int64())]), RESULTS)
-        return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, schema, 1e-5)
+        return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, schema, RowFigures(1e-5))
 
     def requests_plan(self, output: str) -> Plan:
         """Over the requests that lie there as in.jsonl."""
@@ -82,7 +82,7 @@ class Bench:
         )  # fmt: skip
         files = tuple(resolve(inputs, blobs_for))
         shards = cut(files, blobs_for, ShardTarget(rows=SHARD_ROWS))
-        return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, LINES, 1e-5)
+        return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, LINES, RowFigures(1e-5))
 
     def processes(self, plan: Plan, count: int = 2) -> ScoringProcesses:
         given = Given(self.runtime.row_preparer, self.runtime.info, 0, plan, blobs_for, "here")

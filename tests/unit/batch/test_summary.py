@@ -12,7 +12,7 @@ from twoshift.batch.finish import read_runs, read_summary, write_run
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
-from twoshift.batch.plan import Plan, PlannedModel
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import Summary, dollars, parity_words, summary_page
@@ -27,7 +27,7 @@ def plan(shards: int) -> Plan:
     settings = JobSettings(inputs=("in",), output="out", model="m")
     pieces = tuple((Piece(0, k, k + 1, 1, 10),) for k in range(shards))
     schema = pa.schema([pa.field("error", pa.string())])
-    return Plan.make(settings, MODEL, (InputFile("in", 1, "1", "parquet"),), pieces, schema, 0.1)
+    return Plan.make(settings, MODEL, (InputFile("in", 1, "1", "parquet"),), pieces, schema, RowFigures(0.1))
 
 
 def part(shard: int, errors: int = 0) -> PartStats:

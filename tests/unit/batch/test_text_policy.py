@@ -18,7 +18,7 @@ from texts_runtime import INFO, SumRuntime, summed
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.kinds.known import kind_of
-from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings, make_settings
@@ -58,7 +58,7 @@ def scored(folder: Path, **options: Any) -> tuple[dict[str, list[Any]], Any]:
     schema = output_schema(
         kept_schema(files, lambda _: BLOBS, ()), {"sum": pa.float64(), "wide": pa.list_(pa.float32(), 8)}
     )
-    plan = Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
+    plan = Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, RowFigures(0.001))
     with Engine(Cutting(), CallCost.line(0.0, 1e-5), LaneLimits(max_rows=256)) as engine:
         scorer = ShardScorer(engine, plan, lambda _: BLOBS, "here")
         stats = scorer.score(0, threading.Event(), lambda: None)[0]
