@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
-from twoshift.batch.by_products import ByProducts
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import add_to_report, finish, leave, look_at_parts, read_runs, read_summary
-from twoshift.batch.folder import is_below, own_folder, shared_folder
-from twoshift.batch.index_job import check_before_loading
+from twoshift.batch.folder import own_folder, shared_folder
 from twoshift.batch.index_report import IndexReport
-from twoshift.batch.inputs import ContentSums, InputFile, resolve
+from twoshift.batch.inputs import ContentSums
 from twoshift.batch.job_on_fleet import JobOnFleet
-from twoshift.batch.kinds.kind import FirstLook, SampleOf
+from twoshift.batch.job_planning import JobPlanning
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.loading import JobLoading, LoadReport
 from twoshift.batch.messages import Recheck, Rechecked
@@ -31,35 +27,26 @@ from twoshift.batch.piece_run import PieceRun
 from twoshift.batch.plan import (
     Plan,
     PlannedModel,
-    RowFigures,
-    check_same_model,
     described_shard,
     part_location,
-    plan_location,
-    read_plan,
-    same_files,
 )
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
-from twoshift.batch.query import moved_result, queried
 from twoshift.batch.recording import recorded
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.run_start import EarlierRuns, StartedWorkers
-from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.shard_sizes import RowWork, cut_shards, part_row_bytes
 from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import Summary
 from twoshift.batch.taken_over import take_over
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.engine.long_texts import check_split
-from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
-from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.errors import Broken, TwoshiftError
+from twoshift.ports import Blobs
 
 __all__ = ["Job", "JobResult", "Resumed"]
 
 _CLOSE_S = 5.0  # for workers to give their devices back
-_NOTHING = FirstLook(pa.schema([]), {})
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
 _RECEIPT_PROMPTS = 4  # of a language model: each is generated all over again
 
@@ -107,10 +94,14 @@ class Job:
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
         self._why = ""  # it was asked to stop
-        self._by_products = ByProducts()
         self._sums = ContentSums(blobs_for, lambda text: self.tell(text))
         self.tell: Callable[[str], None] = lambda _: None  # what it does after the last shard
-        self.model: PlannedModel | None = None  # once it is loaded
+        self._planning = JobPlanning(settings, blobs_for, self._sums, self._loading, self._muster)
+
+    @property
+    def model(self) -> PlannedModel | None:
+        """Once it is loaded."""
+        return self._planning.model
 
     def run(
         self,
@@ -144,23 +135,7 @@ class Job:
         self, found: Callable[[Resumed | None], None], report: Callable[[JobSnapshot], None],
         loading: Callable[[], None], fresh: bool, retry_errors: str | None,
     ) -> JobResult:  # fmt: skip
-        existing = self._existing(fresh)
-        earlier = None if retry_errors is None else self._earlier(retry_errors)
-        begun = existing or earlier
-        sources = self._files(() if begun is None else begun.sources or begun.files)
-        # What can be told is told before a model is loaded
-        existing, was_begun_with = self._today(existing, sources), existing and existing.files
-        if earlier is not None:
-            self._refuse_query(retry_errors)
-            same_files(earlier, self.settings, sources, self._sums.of, is_retry=True)
-        is_queried = self.settings.query is not None and existing is None
-        files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
-        looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
-        check_before_loading(self.settings, looked)
-        known = existing or earlier
-        self._loading.check(known.schema if known else (looked or _NOTHING).kept, is_whole=known is not None)
-        if known is None:
-            self._sums.begin((*files, *sources) if is_queried else files)
+        origin = self._planning.look(fresh, retry_errors)
         began_s = time.monotonic()
         loading()
         muster = self._muster
@@ -168,17 +143,19 @@ class Job:
         model = muster.first_ready()
         self.settings.check_prompt_name(model.prompts)
         check_split(self.settings.too_long, model)
-        plan = self._planned(existing, earlier, files, looked, model, sources if is_queried else ())
-        if earlier is not None:
-            take_over(earlier, plan, self._committed(earlier) - self._committed(plan), self._blobs_for)
-        gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if existing else []
+        plan = self._planning.freeze(origin, model)
+        if origin.earlier is not None:
+            done = self._committed(origin.earlier) - self._committed(plan)
+            take_over(origin.earlier, plan, done, self._blobs_for)
+        is_resumed = origin.existing is not None
+        gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if is_resumed else []
         was_done = self._output.stat(f"{self.settings.output.rstrip('/')}/_SUCCESS") is not None  # before its parts
         committed = self._committed(plan)
         self._loading.begin(plan, self._output, committed)
-        found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
+        found(Resumed(len(committed), len(plan.shards), tuple(gone)) if origin.known else None)
         before = read_runs(self._output, self.settings.output)
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
-        moved = existing is not None and was_begun_with != plan.files
+        moved = is_resumed and origin.begun_with != plan.files
         coordinator = Coordinator(
             plan,
             EarlierRuns(committed, before, self._counted(plan, committed)),
@@ -208,117 +185,6 @@ class Job:
 
     # Before the first shard
 
-    def _existing(self, fresh: bool) -> Plan | None:
-        plan = read_plan(self._output, self.settings.output)
-        if plan is not None and fresh:
-            accepted = "a folder without a job, because --fresh never resumes one: use another folder, or omit --fresh"
-            raise InvalidInput("output", self.settings.output, accepted)
-        return self._begun_by_another() if plan is None else plan
-
-    def _today(self, existing: Plan | None, files: tuple[InputFile, ...]) -> Plan | None:
-        """The job that is resumed, with its files as they are now; raises InvalidInput where it is another job."""
-        if existing is None:
-            return None
-        is_retry = existing.retry_of is not None
-        begun = msgspec.structs.replace(existing, files=existing.sources or existing.files)
-        now = same_files(begun, self.settings, files, self._sums.of, is_retry=is_retry)
-        if not existing.sources:
-            return msgspec.structs.replace(existing, files=now)
-        result = moved_result(self.settings, existing.files, self._output)
-        return msgspec.structs.replace(existing, sources=now, files=result)
-
-    def _refuse_query(self, retry_errors: str | None) -> None:
-        if self.settings.query is not None:
-            raise InvalidInput("retry_errors", retry_errors, "a job without --query")
-
-    def _begun_by_another(self) -> Plan | None:
-        """None for a folder that is free; raises InvalidInput where something else lies there."""
-        folder = f"{self.settings.output.rstrip('/')}/"
-        try:
-            names = {blob.location.removeprefix(folder) for blob in self._output.list(folder)}
-        except NotFound:
-            return None
-        if shown := {name for name in names if not name.startswith((".", "_"))}:
-            if (plan := read_plan(self._output, self.settings.output)) is not None:  # since it was looked for
-                return plan
-            accepted = f"an empty or new folder; this one contains {min(shown)}, and no plan of a job"
-            raise InvalidInput("output", self.settings.output, accepted)
-        return None
-
-    def _files(self, begun_with: tuple[InputFile, ...]) -> tuple[InputFile, ...]:
-        """The input, its tables at the version that the job was begun with.
-
-        What lies in this very job's output folder, which may be in an input folder, is none of it.
-        """
-        found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format, begun_with)
-        files = tuple(file for file in found if not is_below(file.location, self.settings.output))
-        if found and not files:
-            accepted = "an output folder outside the input: all input files are in this folder"
-            raise InvalidInput("output", self.settings.output, accepted)
-        return files
-
-    def _planned(
-        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...],
-        looked: FirstLook | None, info: RuntimeInfo, sources: tuple[InputFile, ...],
-    ) -> Plan:  # fmt: skip
-        """The job's plan with the settings of this run: as it was, or as it is now frozen."""
-        self.model = model = PlannedModel.of(info, self.settings.used_adapters)
-        if earlier is not None:
-            check_same_model(earlier, self.settings, model, is_retry=True)
-            now = same_files(earlier, self.settings, files, self._sums.of, is_retry=True)
-            earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
-        if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
-            accepted = f"a new folder: this one contains a job that does not retry {earlier.settings.output}"
-            raise InvalidInput("output", self.settings.output, accepted)
-        if existing is not None:
-            check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
-            # A retry's class may be mended, and an adapter may lie elsewhere
-            running = msgspec.structs.replace(existing.model, checksum=model.checksum, adapters=model.adapters)
-            plan = msgspec.structs.replace(existing, settings=self.settings, model=running)
-            self._by_products = ByProducts.of(plan, self._blobs_for)
-            return plan
-        if earlier is not None:
-            folder = earlier.settings.output.rstrip("/")
-            plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
-        else:
-            plan = self._new_plan(files, looked or _NOTHING, info)
-            self._loading.check(plan.schema, is_whole=True)
-            plan = msgspec.structs.replace(plan, sources=self._sums.filled(sources, self._muster.check_interrupted))
-        self._by_products = ByProducts.of(plan, self._blobs_for)
-        if self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
-            return plan
-        if self._piece is not None:  # another process was sooner: its plan is the job's
-            frozen = self._today(read_plan(self._output, self.settings.output), files)
-            return self._planned(frozen, None, files, looked, info, sources)
-        accepted = "another output folder: another job has just started in this one"
-        raise InvalidInput("output", self.settings.output, accepted)
-
-    def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
-        settings = self.settings
-        samples = Samples(files, self._blobs_for, self._kind, SampleOf(settings, info, looked.types))
-        measured = measured_on(samples, self._muster.calibrated)
-        model = PlannedModel.of(info, settings.used_adapters)
-        model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
-        row_s = measured.seconds_per_row * samples.last.model_rows
-        results = {} if measured.schema is None else _fields(measured.schema)
-        schema = self._kind.schema(looked.kept, results)
-        work = RowWork(row_s, samples.last.row_bytes, lambda: part_row_bytes(files, self._blobs_for, settings, schema))
-        shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, work)
-        folder = str(Path.cwd())
-        files = self._sums.filled(files, self._muster.check_interrupted)
-        row = RowFigures(row_s, samples.last.row_bytes, measured.host_s_per_row * samples.last.model_rows)
-        return Plan.make(settings, model, files, shards, schema, row, folder, looked.types)
-
-    def _earlier(self, folder: str) -> Plan:
-        plan = read_plan(self._blobs_for(folder), folder)
-        if plan is None:
-            raise InvalidInput("retry_errors", folder, "the output folder of a job")
-        if os.path.abspath(folder) == os.path.abspath(self.settings.output):  # noqa: PTH100 - links do not matter here
-            raise InvalidInput(
-                "output", self.settings.output, "an output folder other than the one given with --retry-errors"
-            )
-        return msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))
-
     def _committed(self, plan: Plan) -> set[int]:
         """Shards whose part is there: the only record of a commit."""
         there = self._blobs_for(plan.settings.output).names(plan.settings.output)
@@ -344,7 +210,7 @@ class Job:
         self._last = coordinator.snapshot()
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
-            if summary is not None and self._by_products.are_done:
+            if summary is not None and self._planning.by_products.are_done:
                 load = self._loaded(report)
                 summary = summary if load is None else add_to_report(self._output, plan, load=load)
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
@@ -411,13 +277,13 @@ class Job:
         return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
 
     def _is_ended(self) -> bool:
-        return read_summary(self._output, self.settings.output) is not None and self._by_products.are_done
+        return read_summary(self._output, self.settings.output) is not None and self._planning.by_products.are_done
 
     def _indexed(self) -> IndexReport | None:
-        if not self._by_products:
+        if not self._planning.by_products:
             return None
         self._pool.close(_CLOSE_S)  # the cores and the memory are the index's now
-        return self._by_products.commit(self.tell)
+        return self._planning.by_products.commit(self.tell)
 
     def _loaded(self, report: Callable[[JobSnapshot], None]) -> LoadReport | None:
         """All parts in the store; None where the job has none."""
@@ -448,7 +314,3 @@ class Job:
                 if isinstance(message, Died) and number == worker:
                     return ParityReport(0, None, None, 0, problem=f"the worker died: {message.reason}")
         return ParityReport(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
-
-
-def _fields(schema: bytes) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(schema))}
