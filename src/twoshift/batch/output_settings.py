@@ -24,7 +24,7 @@ __all__ = [
 StorePlace = Annotated[
     str | None,
     setting(
-        "Load the results into a database or vector store as well: postgresql://user@host/db, FILE.duckdb, "
+        "Also load the results into a database or vector store: postgresql://user@host/db, FILE.duckdb, "
         "FILE.sqlite, FOLDER.lance, qdrant://host:6333.",
         STORE,
         more="See [stores](stores.md).",

@@ -60,7 +60,7 @@ def run_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Run a model over a dataset; run the same command again to resume it.
+    """Run a model over a dataset. To resume a stopped job, run the same command again.
 
     The output is written shard by shard, each exactly once. After a crash, only unfinished shards run again.
     """

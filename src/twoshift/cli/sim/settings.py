@@ -93,7 +93,8 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_workers: Annotated[
         int | None,
         setting(
-            "Maximum number of workers; the job has as many as its window needs, as `run --workers auto` does.",
+            "Maximum number of workers; the simulated job uses as many as its window needs, as with `run --workers "
+            "auto`.",
             whole(most=10_000),
         ),
     ] = None
