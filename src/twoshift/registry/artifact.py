@@ -95,7 +95,7 @@ def files_below(folder: Path, below: str = "", inside: frozenset[Path] = frozens
         name = f"{below}{path.name}"
         if path.is_dir():
             if path.resolve() in inside:
-                raise InvalidInput("SOURCE", str(path), "a folder without links to a folder that contains them")
+                raise InvalidInput("SOURCE", str(path), "a folder without symbolic links to its own parent folders")
             yield from files_below(path, f"{name}/", inside)
         elif path.is_symlink() and not path.exists():
             raise InvalidInput("SOURCE", str(path), f"a link to a file that exists; it points to {path.readlink()}")

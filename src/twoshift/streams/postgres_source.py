@@ -111,7 +111,7 @@ class PostgresSource:
         found = session.execute(_COLUMN, [self._table, self._cursor]).fetchone()
         if found is None:
             session.close()
-            raise InvalidInput("cursor", self._cursor, f"a column of the table {self._table}, which must exist")
+            raise InvalidInput("cursor", self._cursor, f"an existing column of the table {self._table}")
         kind, is_unique = found
         if kind not in _WHOLE or not is_unique:
             session.close()

@@ -29,7 +29,7 @@ CallBudgetMs = Annotated[
     setting(
         "Maximum duration of a model call with batch rows.",
         millis(),
-        shown="where larger calls gain little, at most SLO / 2",
+        shown="the duration above which larger calls gain little, at most SLO / 2",
     ),
 ]
 Seed = Annotated[int, setting("Random seed.", whole(least=0))]

@@ -78,7 +78,9 @@ def plan_goal(ask: GoalAsk, curve: Curve, row: RowSize) -> GoalPlan:
     # A request waits for the call before its own, and then for its own
     batch = min(_LARGEST_CALL, largest_batch(curve, ask.p99_s / 2, row))
     if batch < 1:
-        raise InvalidInput("p99_ms", f"{1e3 * ask.p99_s:g}", f"at least {2e3 * alone_s:.3g}: two calls of one row")
+        raise InvalidInput(
+            "p99_ms", f"{1e3 * ask.p99_s:g}", f"at least {2e3 * alone_s:.3g}: the time of two calls of one row"
+        )
     live = batch / curve.seconds(row.call(batch))
     beside = _rate(curve, row, min(_LARGEST_CALL, max(1, largest_batch(curve, ask.p99_s - alone_s, row))))
     alone = max(_rate(curve, row, 1 << power) for power in range(_LARGEST_CALL.bit_length()))
