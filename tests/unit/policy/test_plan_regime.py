@@ -29,7 +29,7 @@ def test_the_two_questions_and_the_objective_decide(ask: RegimeAsk, regime: Regi
 
 
 def test_a_latency_objective_where_nobody_waits_is_a_contradiction() -> None:
-    with pytest.raises(InvalidInput, match="nobody waits"):
+    with pytest.raises(InvalidInput, match="--nobody-waiting"):
         RegimeAsk(waiting=False, known=True, p99_s=0.08)
 
 

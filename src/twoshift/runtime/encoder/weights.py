@@ -156,5 +156,6 @@ def opened(path: Path) -> Any:
     except safetensors.SafetensorError as error:
         size = path.stat().st_size
         raise Broken(
-            f"{path} ({size} bytes) is not a complete safetensors file ({error}); it is truncated or damaged: copy it"
+            f"{path} ({size} bytes) is not a complete safetensors file ({error}); it is truncated or damaged: copy it "
+            "again"
         ) from error
