@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked_program import ForkedProgram
 from programs import PROGRAM, environment
 
 from waiting import WAIT_S, until
@@ -61,15 +60,6 @@ class Got:
         return self.json()["error"]["message"]
 
 
-def _started(words: list[str], env: dict[str, str], files: int | None) -> subprocess.Popen[str] | ForkedProgram:
-    if files is None and ForkedProgram.can_be(env):
-        return ForkedProgram(words, env)
-    command = [PROGRAM, *words]
-    if files is not None:
-        command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
-    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
-
-
 class Server:
     """Started with these words after `serve`; ready once it is made."""
 
@@ -88,7 +78,10 @@ class Server:
             (home / "profiles").symlink_to(_profiles().name)
         with contextlib.suppress(OSError), (home / "fleet.db").open("xb") as file:
             file.write(_new_database())
-        self.process = _started(["serve", *words, "--port", "0", *FRONTS], env, files)
+        command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
+        self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
         self.said = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
