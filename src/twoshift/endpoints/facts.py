@@ -170,7 +170,7 @@ def check_lengths(sizes: Sequence[int], max_row_tokens: int) -> None:
     most = _CHARACTERS_PER_TOKEN * max_row_tokens
     if sum(sizes) > most and max(sizes) > most:
         place = sizes.index(max(sizes))
-        raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
+        raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,} characters")
 
 
 def least_lengths(sizes: Sequence[int], max_row_tokens: int) -> list[int] | None:

@@ -210,7 +210,9 @@ def _outputs(user: Any, model: str) -> tuple[str, ...]:
 def _max_row_tokens(user: Any, model: str) -> int:
     most = getattr(user, "max_row_tokens", _ANY_TOKENS if hasattr(user, "tokens") else 1)
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
-        raise InvalidInput("model", model, f"max_row_tokens as a whole number of at least 1, not {most!r}")
+        raise InvalidInput(
+            "model", model, f"a class whose max_row_tokens is a whole number of 1 or more; it is {most!r}"
+        )
     return int(most)
 
 

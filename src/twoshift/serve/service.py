@@ -171,7 +171,7 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise InvalidInput("model", None, f"a model with the output `{column}`; this server has no such model")
+            raise InvalidInput("model", None, f"a model with the output `{column}`, which no model of this server has")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
         return found[0]

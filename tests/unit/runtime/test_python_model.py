@@ -354,8 +354,8 @@ def test_what_close_raises_is_told_with_the_users_own_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("attribute", "expected"),
     [
-        ("max_row_tokens = 'many'", "max_row_tokens as a whole number of at least 1, not 'many'"),
-        ("max_row_tokens = 0", "max_row_tokens as a whole number"),
+        ("max_row_tokens = 'many'", "max_row_tokens is a whole number of 1 or more; it is 'many'"),
+        ("max_row_tokens = 0", "max_row_tokens is a whole number"),
         ("outputs = 5", "outputs as a list of column names, not 5"),
         ("tokens = property(lambda self: 1 / 0)", "code that can read its attributes; "),
     ],
