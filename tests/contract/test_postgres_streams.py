@@ -84,7 +84,7 @@ def test_a_server_that_restarts_loses_no_row(streaming: Streaming, postgres: Rea
 
 @pytest.mark.parametrize(
     ("changed", "field"),
-    [({"table": "nothing"}, "cursor"), ({"cursor": "x"}, "whole numbers"), ({"cursor": "nothing"}, "a column")],
+    [({"table": "nothing"}, "cursor"), ({"cursor": "x"}, "whole numbers"), ({"cursor": "nothing"}, "existing")],
 )
 def test_a_table_or_cursor_that_cannot_be_read_in_order_is_refused(
     streaming: Streaming, changed: dict[str, Any], field: str
