@@ -102,6 +102,7 @@ def test_a_model_is_served_while_another_one_loads(folder: Path) -> None:
     starting.start()
     try:
         until(lambda: "fast" in server.deployments)
+        until(lambda: asked(server, "fast").status_code == 200)  # the port takes requests a moment after that
         assert value(server, "fast") == 1.0
         got = httpx.get(f"{server.address}/readyz")
         assert (got.status_code, got.json()["reason"]) == (503, f"slow is loading: Loading {folder}/m.py:Slow")
