@@ -49,7 +49,7 @@ def blobs_at(endpoint: str, **changed: Any) -> Blobs:
     from twoshift.blobs.s3 import S3Blobs, S3Settings
 
     settings = S3Settings.from_environment({**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint})
-    return S3Blobs(replace(settings, **{"request_timeout_s": 1.0, "retry_for_s": 6.0, **changed}))
+    return S3Blobs(replace(settings, **{"request_timeout_s": 1.0, "retry_for_s": 120.0, **changed}))
 
 
 def fresh() -> str:
@@ -119,7 +119,7 @@ def azure_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy
 @pytest.fixture(params=["gs", "az"])
 def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, BucketBlobs, FaultProxy]:
     """Where files lie, what puts them there, and what is between."""
-    patience = {"request_timeout_s": 1.0, "retry_for_s": 6.0}
+    patience = {"request_timeout_s": 1.0, "retry_for_s": 120.0}
     proxy: FaultProxy = request.getfixturevalue("gcs_proxy" if request.param == "gs" else "azure_proxy")
     proxy.faults.clear()
     if request.param == "gs":

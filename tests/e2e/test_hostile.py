@@ -25,7 +25,7 @@ GROWTH_BYTES = 256 << 20  # what all of this together may leave behind
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     pytest.importorskip("httptools")
     home = tmp_path_factory.mktemp("home")
-    made = Server(home, f"{written(home)}:{MODEL}", "--slo-ms", "5000", files=256)
+    made = Server(home, f"{written(home)}:{MODEL}", "--slo-ms", "60000", files=256)
     yield made
     made.end()
 
@@ -173,7 +173,7 @@ def test_clients_that_never_read_their_replies_hold_up_nobody(server: Server) ->
 def test_clients_that_reset_cost_no_forward_pass_from_then_on(server: Server, tmp_path: Path) -> None:
     told = tmp_path / "told"
     with server.connect() as first:
-        first.sendall(post(body_of(f"sleep 2 {told}")))
+        first.sendall(post(body_of(f"sleep 8 {told}")))
         until(told.exists)
         before = server.counted("rows_total", lane="online")
         gone = [server.connect() for _ in range(20)]
