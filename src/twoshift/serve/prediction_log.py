@@ -59,8 +59,8 @@ class PredictionLog:
             is_last = closed.wait(_WRITE_S)
             try:
                 self.write()
-            except TwoshiftError:  # the database does not answer: the next time
-                continue
+            except TwoshiftError:
+                pass  # the database does not answer: the next time
             except Exception:
                 _logger.exception("predictions")
 
