@@ -31,7 +31,7 @@ def _() -> None:
     expect(result.result.type == "succeeded" and result.result.message.content[0].text, result)
 
 
-@check("an error has Anthropic's shape")
+@check("errors have Anthropic's format")
 def _() -> None:
     try:
         client.messages.batches.retrieve("msgbatch_nope")

@@ -20,7 +20,7 @@ def _() -> None:
     expect(found[0].index == 1 and found[0].document.text == TEXTS[1], found)
 
 
-@check("an error is Cohere's own")
+@check("errors have Cohere's format")
 def _() -> None:
     try:
         cohere.ClientV2(api_key="none", base_url=URL).rerank(model="nope", query="q", documents=TEXTS)

@@ -30,7 +30,7 @@ def _() -> None:
     expect(isinstance(found, Fox), found)
 
 
-@check("Mode.JSON: the answer is a JSON object, if not always the one that is asked of so small a model")
+@check("Mode.JSON: the answer is a JSON object (smollm is too small to always follow the requested fields)")
 def _() -> None:
     replies = []
     made = client(instructor.Mode.JSON)

@@ -9,7 +9,7 @@ from kserve.inference_client import RESTConfig
 version("kserve")
 
 
-@check("first protocol: ready and predict")
+@check("protocol v1: ready and predict")
 def _() -> None:
     async def run() -> dict:
         client = InferenceRESTClient(RESTConfig(protocol="v1", timeout=60))
@@ -21,7 +21,7 @@ def _() -> None:
     expect(found == {"predictions": [3.0, 7.0]}, found)
 
 
-@check("second protocol: ready and infer")
+@check("protocol v2: ready and infer")
 def _() -> None:
     async def run() -> list:
         client = InferenceRESTClient(RESTConfig(protocol="v2", timeout=60))

@@ -41,7 +41,7 @@ def _() -> None:
     expect(isinstance(found, Fox), found)
 
 
-@check("a prompt that is too long is a ContextOverflowError")
+@check("a prompt that is too long raises ContextOverflowError")
 def _() -> None:
     try:
         chat.invoke("x " * 20_000)

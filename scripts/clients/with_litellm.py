@@ -22,7 +22,7 @@ def _() -> None:
     expect(streamed == whole, (streamed, whole))
 
 
-@check("a prompt that is too long is a ContextWindowExceededError")
+@check("a prompt that is too long raises ContextWindowExceededError")
 def _() -> None:
     try:
         litellm.completion(model="openai/smollm", messages=FOX, max_tokens=10**6, **HERE)
@@ -31,14 +31,14 @@ def _() -> None:
     raise AssertionError("it was taken")
 
 
-@check("rerank as hosted_vllm: /rerank")
+@check("rerank with the provider hosted_vllm (/rerank)")
 def _() -> None:
     found = litellm.rerank(model="hosted_vllm/ranker", query="old road", documents=TEXTS, top_n=1,
                            api_base=URL, api_key="none").results  # fmt: skip
     expect(found[0]["index"] == 1, found)
 
 
-@check("rerank as cohere: /v2/rerank")
+@check("rerank with the provider cohere (/v2/rerank)")
 def _() -> None:
     found = litellm.rerank(model="cohere/ranker", query="old road", documents=TEXTS, top_n=1,
                            api_base=URL, api_key="none").results  # fmt: skip

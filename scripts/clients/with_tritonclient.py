@@ -36,7 +36,7 @@ def _() -> None:
     tried(tritonclient.grpc, GRPC)
 
 
-@check("http: an unknown path is an exception with a text")
+@check("http: an unknown path raises an exception with a message")
 def _() -> None:
     try:
         tritonclient.http.InferenceServerClient(URL.removeprefix("http://")).get_trace_settings()

@@ -95,6 +95,6 @@ def _dollars(figures: Figures) -> report.Figure:
 def _prices(figures: Figures) -> str:
     return (
         f"A replica is priced at ${LIVE_PRICE:.2f} an hour for live rows and at ${BATCH_PRICE:.2f} for batch rows, as "
-        f"in the reference case (6 ms a call, 0.18 ms an item, 1 and 512 at a time). The fleet's bars pay its "
+        f"in the reference case (6 ms per call, 0.18 ms per item, batches of 1 and 512). The fleet's bars pay its "
         f"{figures.replicas} replicas at ${LIVE_PRICE:.2f} all the time, idle or not."
     )

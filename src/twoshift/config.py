@@ -22,7 +22,9 @@ def home() -> Path:
         try:
             return Path(chosen).expanduser()
         except RuntimeError:
-            raise InvalidInput("TWOSHIFT_HOME", chosen, "the path of a folder: ~USER names no user here") from None
+            raise InvalidInput(
+                "TWOSHIFT_HOME", chosen, "the path of a folder: the user after ~ does not exist on this machine"
+            ) from None
     import platformdirs  # slow enough to matter, and not needed when the variable is set
 
     return platformdirs.user_data_path("twoshift")

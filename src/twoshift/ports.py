@@ -1,4 +1,4 @@
-"""What the deciding code needs from the outside world, as Protocols; adapters live in the layers below the wiring."""
+"""Protocols for what the decision code needs from outside; adapters implement them in other layers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 PARITY_BAR = 0.99  # below which a lossy precision is refused: docs/adr/0006-lossy-precision.md says why
-Columns = Mapping[str, NDArray[Any]]  # one array a column; the first axis is rows
+Columns = Mapping[str, NDArray[Any]]  # one array per column; the first axis is rows
 
 
 class Profiles(Protocol):
@@ -49,7 +49,7 @@ class Profiles(Protocol):
         ...
 
     def put(self, profile: Profile) -> None:
-        """Store it, replacing one of the same name; a reader sees the old or the new one, whole."""
+        """Store a profile, replacing one of the same name; a reader sees the old or the new one, complete."""
         ...
 
     def names(self) -> list[str]:
@@ -83,15 +83,15 @@ class Prepared(Protocol):
         ...
 
     def take(self, order: NDArray[np.int64]) -> Prepared:
-        """The rows at those places, in that order."""
+        """The rows at these positions, in this order."""
         ...
 
 
 class RowPreparer(Protocol):
-    """Prepares rows of a model without its device: pickled, it works in any process, and any thread may call it."""
+    """Prepares rows of a model without its device. It can be pickled into any process, and any thread may call it."""
 
     def prepare(self, rows: Sequence[Any]) -> Prepared:
-        """As the runtime's own; raises InvalidInput that names the row."""
+        """Like `prepare` of the runtime; raises InvalidInput that names the row."""
         ...
 
     def joined(self, parts: Sequence[Any]) -> Prepared:
@@ -99,11 +99,11 @@ class RowPreparer(Protocol):
         ...
 
     def arrays_of(self, rows: Any) -> Columns:
-        """What it has prepared, to be sent to the process that has the device."""
+        """The prepared rows as arrays, for the process with the device."""
         ...
 
     def rows_of(self, arrays: Columns) -> Prepared:
-        """The rows again, without a copy."""
+        """The rows from the arrays, without a copy."""
         ...
 
 
@@ -117,7 +117,7 @@ class PreparedElsewhere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """Which model runs how and where: the key of its profile."""
+    """Which model runs where and in which precision: the key of its profile."""
 
     model: str  # as the user named it
     checksum: str  # of the weights, so that another version is another model
@@ -127,28 +127,28 @@ class RuntimeInfo:
     max_row_tokens: int  # longer rows are cut by `prepare`
     outputs: tuple[str, ...]  # names of the columns
     live_stream: bool = False  # whether a live call overtakes background calls that are on the device already
-    parity: float | None = None  # of a lossy precision: how near its worst answer is to full precision's; 1 is equal
-    inputs: tuple[Tensor, ...] = ()  # what a row has; none where only the user's own class knows
-    # a row to warm up with, where one can be made up or the user's class has one
+    parity: float | None = None  # lossy precision: similarity of the worst answer to full; 1: equal
+    inputs: tuple[Tensor, ...] = ()  # inputs of a row; empty if only the user's class knows
+    # a row for warm-up, if one can be made or the user's class has one
     example: Any = field(default=None, compare=False)
-    example_words: tuple[str, ...] = field(default=(), compare=False)  # that it knows, to make texts of any length
-    prompts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # what goes before a text, by name
-    default_prompt_name: str | None = None  # of the prompt of a row that names none
+    example_words: tuple[str, ...] = field(default=(), compare=False)  # known words, to make texts of any length
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # prompt text by name
+    default_prompt_name: str | None = None  # prompt of rows that do not name one
     adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict[str, LoadedAdapter], hash=False)  # by name
-    prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
+    prepare_waits: bool = False  # whether `prepare` is user code, which may block
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
     features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
     texts: TextPolicy = field(default=TextPolicy(), compare=False)  # of live requests; jobs have their own
-    can_split: bool = field(default=False, compare=False)  # whether the answers to pieces of a text have a mean
+    can_split: bool = field(default=False, compare=False)  # whether answers to pieces of a text can be averaged
     normalises: bool = field(default=False, compare=False)  # whether its vectors have length 1
     # of outputs with a number for each class: the names of the classes
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]], compare=False)
-    registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it
+    registry: str = field(default="", compare=False)  # registry of the model, with its profiles
     files: str = field(default="", compare=False)  # of a registered model, on the machine that has loaded it
 
 
 class Launched(Protocol):
-    """A call that is on the device."""
+    """A call that runs on the device."""
 
     def wait(self) -> Columns:
         """Block until the results are in host memory, rows in the order of the parts.
@@ -160,10 +160,10 @@ class Launched(Protocol):
 
 @runtime_checkable
 class LossyRuntime(Protocol):
-    """A model in a lossy precision, which can be held against full precision."""
+    """A model in a lossy precision, which can be compared with full precision."""
 
     def parity_on(self, rows: Sequence[Any]) -> float:
-        """How near the worst answer is to full precision's; 1 is equal. Rows that it cannot take are left out."""
+        """Similarity of the worst answer to full precision; 1 is equal. Rows that fail are left out."""
         ...
 
 
@@ -174,7 +174,7 @@ class Runtime(Protocol):
     def info(self) -> RuntimeInfo: ...
 
     def prepare(self, rows: Sequence[Any]) -> Prepared:
-        """Rows as the user has them -> rows as the device wants them; raises InvalidInput that names the row."""
+        """Convert the user's rows to the device's format; raises InvalidInput that names the row."""
         ...
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Launched:
@@ -182,59 +182,59 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the device back; nothing may be called after it."""
+        """Release the device; nothing may be called after it."""
         ...
 
 
 @runtime_checkable
 class LanedRuntime(Protocol):
-    """A Runtime whose device can be had in parts; `launch` has it whole."""
+    """A Runtime whose device can be divided into lanes; `launch` uses the whole device."""
 
     @property
     def lanes(self) -> int:
-        """Calls that run side by side; 1 where there are no parts."""
+        """Number of calls that can run at the same time; 1 without lanes."""
         ...
 
     def launch_beside(self, parts: Sequence[Prepared]) -> Launched:
-        """As `launch`, in one of the lanes; as many threads may be in here at a time."""
+        """Like `launch`, in one lane; as many threads as there are lanes may call it at the same time."""
         ...
 
 
 @runtime_checkable
 class ThreadedRuntime(Protocol):
-    """A Runtime whose calls use as many threads as is quicker for their size; their answers do not depend on it."""
+    """A Runtime that chooses the number of threads of a call by its size; the answers do not depend on it."""
 
     @property
     def thread_candidates(self) -> tuple[int, ...]:
-        """Numbers of threads to choose from, rising; one where the user has said it."""
+        """Numbers of threads to choose from, increasing; one number if the user has set it."""
         ...
 
     @property
     def threads(self) -> ThreadPlan | None:
-        """What its calls use; None: as the library has it, until something is chosen."""
+        """Threads of its calls; None until a number is chosen: the library's default."""
         ...
 
     def use_threads(self, plan: ThreadPlan) -> None:
-        """From the next call on."""
+        """Use this plan from the next call on."""
         ...
 
 
 @runtime_checkable
 class LookupRuntime(Protocol):
-    """A Runtime whose rows are looked up somewhere first; `prepare` does both, where nobody wants to wait apart."""
+    """A Runtime that first looks up data for its rows; `prepare` does both steps, for callers that can block."""
 
     def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]:
         """The rows with what was found for them; raises InvalidInput that names a row. May be cancelled."""
         ...
 
     def looked_up(self, rows: Sequence[Any]) -> Prepared:
-        """Rows from `lookup` as the device wants them."""
+        """Convert rows from `lookup` to the device's format."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as a server remembers it; what it has done lies in its output folder."""
+    """A job as a server stores it; its results are in its output folder."""
 
     id: str
     settings: dict[str, Any]  # JSON-ready
@@ -242,8 +242,8 @@ class JobRecord:
     created_unix_s: float
     updated_unix_s: float
     reason: str = ""  # of its state
-    progress: dict[str, Any] | None = None  # JSON-ready: how far it was when last heard of
-    owner: str = ""  # the key that asked for it; empty where there are none
+    progress: dict[str, Any] | None = None  # JSON-ready: the last known progress
+    owner: str = ""  # the tenant that submitted it; empty without keys
     due_unix_s: float | None = None  # when its window ends
     kind: JobKindName = JobKindName.TABLE
 
@@ -255,20 +255,20 @@ class Claim(Protocol):
     """
 
     def take(self) -> bool:
-        """Whether it is ours from now on."""
+        """Take the claim; True if this server has it now."""
         ...
 
     def renew(self) -> bool:
-        """Whether it still is; to be asked every few seconds."""
+        """Whether this server still has the claim; call it every few seconds."""
         ...
 
     def release(self) -> None:
-        """Others may have it at once."""
+        """Release the claim, so that others can take it at once."""
         ...
 
     @property
     def told(self) -> str:
-        """Who has it, for people."""
+        """Which server has the claim, as text for users."""
         ...
 
 
@@ -280,19 +280,19 @@ class JobStore(Protocol):
     """
 
     def add(self, job: JobRecord) -> bool:
-        """Remember it; False where its id is taken."""
+        """Store a job; False if its id is taken."""
         ...
 
     def get(self, job_id: str) -> JobRecord:
-        """The job of that id; raises NotFound."""
+        """The job with this id; raises NotFound."""
         ...
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
-        """The newest first, of one owner or of all; `after` is the id of the last one that was seen."""
+        """Jobs of one owner or of all, newest first; `after` is the id of the last job of the previous page."""
         ...
 
     def unfinished(self) -> list[JobRecord]:
-        """Those that are not over, oldest first."""
+        """Jobs that have not ended, oldest first."""
         ...
 
     def waiting(self, most_of_one: int, besides: Collection[str] = ()) -> list[JobRecord]:
@@ -300,51 +300,51 @@ class JobStore(Protocol):
         ...
 
     def wait_for(self, owner: str, reason: str, besides: Collection[str] = ()) -> None:
-        """Say of an owner's queued ones why they wait."""
+        """Store the reason why an owner's queued jobs wait."""
         ...
 
     def of_output(self, output: str) -> JobRecord | None:
-        """The one that is not over and writes there."""
+        """The unfinished job that writes to this output."""
         ...
 
     def overdue(self) -> int:
-        """How many wait, or are paused, although their windows have ended."""
+        """Number of queued or paused jobs whose windows have ended."""
         ...
 
     def open_jobs(self, owner: str) -> int:
-        """How many of an owner's are not over."""
+        """Number of an owner's unfinished jobs."""
         ...
 
     def move(self, job_id: str, move: JobMove, reason: str = "") -> bool:
-        """Another state, if it is in one of those before; whether it was."""
+        """Change the state if the current state allows it; True if it did."""
         ...
 
     def progressed(self, progress: Mapping[str, dict[str, Any]]) -> None:
-        """How far they are, by id."""
+        """Store the progress of jobs, by id."""
         ...
 
     def note(self, job_id: str, text: str) -> None:
-        """A line for its log."""
+        """Add a line to the job's log."""
         ...
 
     def notes(self, job_id: str, limit: int = 1000) -> list[tuple[float, str]]:
-        """Its log: times and lines, oldest first, the last ones."""
+        """The last lines of the job's log with their times, oldest first."""
         ...
 
     def close(self) -> None:
-        """Let the database go."""
+        """Close the database."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A file that lies somewhere."""
+    """A file in a folder or a bucket."""
 
     location: str  # as a user would write it: a path, or s3://, gs:// or az://bucket/key
     size_bytes: int
-    identity: str  # another one whenever the content may be another
-    written: str = ""  # when; also where the content is the same
-    written_s: float = 0.0  # the same since 1970, by the clock of where it lies
+    identity: str  # changes whenever the content may have changed
+    written: str = ""  # time of the last write, even if the content is the same
+    written_s: float = 0.0  # time of the last write since 1970, by the clock of the storage
 
 
 class Blobs(Protocol):
@@ -355,39 +355,39 @@ class Blobs(Protocol):
     """
 
     def stat(self, location: str) -> Blob | None:
-        """The file of that name; None where there is none."""
+        """The file at this location; None if it does not exist."""
         ...
 
     def list(self, prefix: str) -> list[Blob]:
-        """Every file below a folder, sorted by location; raises NotFound where there is nothing."""
+        """All files below a folder, sorted by location; raises NotFound if there are none."""
         ...
 
     def names(self, prefix: str) -> set[str]:
-        """The names of the files right in a folder; none where there is no folder."""
+        """Names of the files directly in a folder; empty if the folder does not exist."""
         ...
 
     def open(self, location: str) -> BinaryIO:
-        """The file, buffered and seekable; raises InvalidInput where there is none."""
+        """Open a file, buffered and seekable; raises InvalidInput if it does not exist."""
         ...
 
     def read(self, location: str) -> bytes | None:
-        """A small file; None where there is none."""
+        """Content of a small file; None if it does not exist."""
         ...
 
     def write(self, location: str, data: bytes) -> None:
-        """Put a small file there, or replace it: a reader sees the old or the new one, whole."""
+        """Write or replace a small file; a reader sees the old or the new content, complete."""
         ...
 
     def create(self, location: str, data: bytes) -> bool:
-        """Put a small file there if there is none; whether it did."""
+        """Create a small file; False if it exists already."""
         ...
 
     def staging(self, location: str) -> Path:
-        """The local folder in which a file is written that will be published at that location."""
+        """The local folder in which to write a file that will be published at this location."""
         ...
 
     def publish(self, staged: Path, location: str) -> bool:
-        """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
+        """Move a staged file to this location, atomically; False if a file exists there."""
         ...
 
     def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
@@ -402,9 +402,9 @@ class Blobs(Protocol):
         ...
 
     def delete(self, location: str) -> None:
-        """Remove the file, if there is one."""
+        """Delete the file, if it exists."""
         ...
 
     def sweep(self, prefix: str) -> int:
-        """Remove what writers that were killed have left below a folder, where that can be told; how many files."""
+        """Delete the leftovers of killed writers below a folder, if they can be identified; returns their number."""
         ...

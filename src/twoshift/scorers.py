@@ -88,7 +88,9 @@ def _files(model: str, registry: str | None, checksum: str | None, trust_pickle:
     version = found_version(model, registry)
     if checksum is not None and version is not None and version.checksum != checksum:
         where = registry_location(registry)
-        raise Broken(f"{version.ref} in {where} is {version.checksum}, but the driver has {checksum}")
+        raise Broken(
+            f"{version.ref} in {where} has the checksum {version.checksum}, but the driver has loaded {checksum}"
+        )
     return local_model(model, registry, trust_pickle=trust_pickle).word
 
 

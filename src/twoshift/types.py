@@ -1,4 +1,4 @@
-"""Frozen values that every layer shares."""
+"""Immutable values that all layers share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Lane(enum.StrEnum):
-    """Who is waiting: a caller, a freshness objective, or nobody."""
+    """Priority class of rows: live requests, streams with a freshness objective, or batch jobs."""
 
     ONLINE = "online"
     MICRO = "micro"
@@ -32,38 +32,38 @@ class Lane(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadedAdapter:
-    """A LoRA adapter of a language model, as it was loaded."""
+    """A loaded LoRA adapter of a language model."""
 
     path: str  # as the user named it
     checksum: str
 
 
 class JobKindName(enum.StrEnum):
-    """What a job's input is."""
+    """Kind of a job's input."""
 
     TABLE = "table"
-    REQUESTS = "requests"  # of a batch
+    REQUESTS = "requests"  # a batch file
     STREAM = "stream"  # rows that keep coming
 
 
 class JobState(enum.StrEnum):
-    """A job that a server knows of."""
+    """State of a job on a server."""
 
     QUEUED = "queued"
     RUNNING = "running"
-    PAUSED = "paused"  # by a user; goes on when told
+    PAUSED = "paused"  # by a user; continues after `resume`
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the job has ended for good."""
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
 
 class BatchStatus(enum.StrEnum):
-    """Status of a batch, as OpenAI's API names it."""
+    """Status of a batch, with the names of OpenAI's API."""
 
     VALIDATING = "validating"
     FAILED = "failed"
@@ -81,17 +81,17 @@ class BatchStatus(enum.StrEnum):
 
 
 class RunState(enum.StrEnum):
-    """A run of a schedule."""
+    """State of a run of a schedule."""
 
-    WAITING = "waiting"  # for the last one, or for a moment
+    WAITING = "waiting"  # for the job of the last run, or before a retry
     SUBMITTED = "submitted"
-    SKIPPED = "skipped"  # the last one was still going
+    SKIPPED = "skipped"  # the job of the last run had not ended
     MISSED = "missed"
     FAILED = "failed"  # its job could not be submitted
 
 
 class DeliveryState(enum.StrEnum):
-    """A notice on its way."""
+    """State of a webhook delivery."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -99,12 +99,12 @@ class DeliveryState(enum.StrEnum):
 
 
 class CallSize(NamedTuple):
-    """What one forward call is made of, as far as its cost is concerned. A tuple: the hot paths make millions."""
+    """Size of a forward call, as far as its cost depends on it. A tuple, because hot paths create millions."""
 
     rows: int
     tokens: int
     longest: int
-    squares: int  # sum of length squared: what attention pays for
+    squares: int  # sum of squared lengths: the cost of attention
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> CallSize:
@@ -131,7 +131,7 @@ class CallSize(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One prepared row that somebody waits for."""
+    """One prepared live row."""
 
     key: int
     deadline_s: float
@@ -141,7 +141,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One column of a model's rows, going in or coming out."""
+    """One input or output column of a model."""
 
     name: str
     dtype: str  # as numpy names it, or "text"
@@ -150,7 +150,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """The replicas of a model; one that drains is in neither."""
+    """Replicas of a model by state; a replica that drains is in neither count."""
 
     ready: int
     starting: int = 0
@@ -158,16 +158,16 @@ class ReplicaCounts:
 
 @dataclass(frozen=True, slots=True)
 class TextPolicy:
-    """What becomes of texts that are longer than the model takes, and of those that say nothing."""
+    """What to do with texts that are longer than the model's limit, and with empty texts."""
 
     too_long: str = "cut"  # or "error", "split"
     empty: str | None = None  # "error", "skip", "answer"; None: null is an error, any other text is answered
 
     def most_tokens(self, row_tokens: int, rows: int) -> int:
-        """Of a text in a request of at most so many rows: one that is split may have all of them."""
+        """Longest text in a request with at most this many rows, in tokens: a split text may use all of them."""
         return row_tokens * rows if self.too_long == "split" else row_tokens
 
     @staticmethod
     def is_empty(text: object) -> bool:
-        """Whether there is none: null, or nothing but spaces."""
+        """Whether the text is null or blank."""
         return text is None or (isinstance(text, str) and not text.strip())

@@ -228,8 +228,8 @@ def test_a_pyfunc_needs_the_pickle_switch_at_the_push_and_at_every_load(tmp_path
     [
         ("flavors: [", "expected YAML"),
         ("a: 1", "expected `flavors`"),
-        ("flavors:\n  sklearn:\n    pickled_model: ../../etc/passwd\n", "is not a file or folder beside it"),
-        ("flavors:\n  sklearn:\n    pickled_model: gone.pkl\n", "is not a file or folder beside it"),
+        ("flavors:\n  sklearn:\n    pickled_model: ../../etc/passwd\n", "is not a file or folder in the same folder"),
+        ("flavors:\n  sklearn:\n    pickled_model: gone.pkl\n", "is not a file or folder in the same folder"),
         ("flavors: !!python/object/apply:os.system ['true']", "expected YAML"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_model_that_is_loaded_in_a_process_of_its_own_is_known_as_one_that_is_
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("source/bad.py:Model", r"; source/bad\.py:\d+: RuntimeError: no weights"),
+        ("source/bad.py:Model", r": source/bad\.py:\d+: RuntimeError: no weights"),
         ("source/encoder", r"^source/encoder/config\.json: hidden_size is missing; expected a whole number"),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_job_is_submitted_followed_and_read_in_the_browser(browser: Any, house
     page.get_by_label("Text column").select_option("body")
     page.get_by_role("group", name="Columns to keep").get_by_label("id string").check()
     page.get_by_label("Output").fill(str(house.data / "out"))
-    assert page.get_by_text("Will cost about").count() == 1
+    assert page.get_by_text("Estimated cost").count() == 1
     page.get_by_role("button", name="Start the job").click()
     page.locator("#job .state.done").wait_for()  # the page renews itself
     page.get_by_text(HOSTILE).first.wait_for()  # the row that has failed, by its kept column

@@ -134,7 +134,7 @@ def redis(tmp_path: Path) -> Iterator[RealRedis]:
 def test_servers_share_answers_in_redis_and_go_on_without_it(place: Path, redis: RealRedis) -> None:
     assert "--into-key" in program(place, "load", "monday", "--into", redis.place("docs"), expect=2).stderr
     loaded = program(place, "load", "monday", "--into", redis.place("docs"), "--into-key", "id")
-    assert "3 keys of id" in loaded.stdout
+    assert "3 keys from the column id" in loaded.stdout
     words = [f"{place}/words.py:Words", "--name", "words", "--slo-ms", "60000", "--key", "id", "--fronts", "2"]
     made = Server(place / "home", *words, "--precomputed", redis.place("docs"), "--write-back")
     try:

@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_before_the_model_is_loaded(job: JobFolder) -> Non
     assert not job.out.joinpath("_twoshift", "plan.json").exists()
     assert "--into-key" in job.run("--into", "a.sqlite", "--into-key", "name", expect=2).err
     assert "a.csv" in job.run("--into", "a.csv", expect=2).err
-    assert "--into to be set, too" in job.run("--into-key", "id", expect=2).err
+    assert "--into-key: 'id' cannot be used without --into" in job.run("--into-key", "id", expect=2).err
 
 
 def test_a_password_is_not_written_beside_the_parts(job: JobFolder) -> None:

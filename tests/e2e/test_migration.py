@@ -81,7 +81,7 @@ def test_the_way_from_a_nightly_job_to_a_stream_and_back_changes_no_answer(tmp_p
     truth = team.in_parts("out")
     with team.serve("out", "--on-miss", "error") as server:  # 2: its output, served
         same(asked(server, TEXTS), "precomputed")
-        assert "computes nothing live" in asked(server, [NEW])[1]
+        assert "computes no answers live" in asked(server, [NEW])[1]
     with team.serve("out", "--write-back", "--fronts", "2") as server:  # 3: live misses
         same(asked(server, TEXTS, keys=[None] * len(TEXTS)), "live")  # parity: the same texts, not by key
         truth[NEW] = asked(server, [NEW])[0][0]

@@ -152,7 +152,7 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     assert pq.read_table(machine.path / "out").column("product").to_pylist() == [3.0 * x for x in range(1, 41)]
     report = json.loads((machine.path / "out/_twoshift/report.json").read_text())
     assert report["against"] == told
-    assert "Against times:1" in (machine.path / "out/_twoshift/report.html").read_text()
+    assert "Compared with times:1" in (machine.path / "out/_twoshift/report.html").read_text()
 
     assert machine.json(*words)["against"] == told  # nothing is left to do
     beside = machine.path / "out/_twoshift"
@@ -225,7 +225,7 @@ def test_a_job_on_a_server_names_a_version_or_an_alias(machine: Machine) -> None
             assert plan["model"]["name"] == "times:1"
         refused = submitted("times:2", "out")
         assert refused.status == 404, refused.body
-        assert "times is times:1 now" in refused.json()["error"]["message"]
+        assert "expected times:1, the version that this server serves as times" in refused.json()["error"]["message"]
         assert submitted("times@nobody", "out").status == 404
         machine.run("models", "alias", "times@prod", "2")
         assert submitted("times@prod", "out").status == 404

@@ -325,7 +325,7 @@ def test_what_may_change_between_runs_does(job: JobFolder) -> None:
 
 def test_fresh_refuses_a_folder_that_holds_a_job(job: JobFolder) -> None:
     job.run("--fresh")
-    assert "a folder without a job, because --fresh never resumes one" in " ".join(
+    assert "a folder without a job, because --fresh never resumes a job" in " ".join(
         job.run("--fresh", expect=2).err.split()
     )
     job.check_squares(300)

@@ -31,9 +31,9 @@ def _refusals(job: JobFolder) -> None:
     assert "the number of pieces was 3, now not given" in refused()
     assert "shard_rows was 50, now 20" in refused("--piece", "0/3", "--shard-rows", "20")
     assert "0/3 to 2/3" in refused("--piece", "3/3")
-    assert "no --fresh" in refused("--piece", "0/3", "--fresh")
-    assert "no --retry-errors" in refused("--piece", "0/3", "--retry-errors", "old")
-    assert "cannot be combined with --on" in refused("--piece", "0/3", "--on", "http://127.0.0.1:1")
+    assert "with --fresh" in refused("--piece", "0/3", "--fresh")
+    assert "with --retry-errors" in refused("--piece", "0/3", "--retry-errors", "old")
+    assert "cannot be used with --on" in refused("--piece", "0/3", "--on", "http://127.0.0.1:1")
     job.parquet(files=4)
     assert "input files new: docs/003.parquet" in refused("--piece", "0/3")
 
@@ -58,4 +58,4 @@ def test_a_process_that_errors_of_others_stop_says_how_many_there_are(job: JobFo
     for record in (job.out / "_twoshift" / "runs").iterdir():  # as if it had been killed: the parts tell
         record.unlink()
     stopped = " ".join(job.run("--piece", "1/2", "--max-errors", "20", expect=4).out.split())
-    assert "too many rows failed: 150 of 300 over all runs, 0 of 0 in this run; --max-errors allows 20." in stopped
+    assert "too many rows failed: 150 of 300 in all runs, 0 of 0 in this run; --max-errors allows 20." in stopped

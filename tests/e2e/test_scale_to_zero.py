@@ -96,7 +96,7 @@ def test_a_schedule_brings_the_replicas_that_its_job_asks_for_and_they_go_when_i
     words = ("schedule", "add", "nightly", "--cron", "0 2 * * *", str(folder / "job.toml"), *on)
     greedy = ran(folder / "home", *words, "--workers", "3")
     assert greedy.returncode == 2
-    assert "workers: 3 cannot be used; expected at most 2, the replicas of sizes" in greedy.stderr
+    assert "workers: 3 cannot be used; expected at most 2, the number of replicas that sizes" in greedy.stderr
     added = ran(folder / "home", *words, "--workers", "2", "--json")
     assert added.returncode == 0, added.stderr
     assert json.loads(added.stdout)["spec"]["job"]["workers"] == 2

@@ -91,7 +91,7 @@ def test_a_stream_that_is_killed_again_and_again_has_every_message_once(stream: 
         (["docs", *STREAM, "--compact", "1"], "--compact"),
         (["nats://host", *STREAM], "SUBJECT"),
         (["docs", *STREAM, "--to", "mail://me"], "--to"),
-        (["docs", *STREAM, "--cursor", "id"], "not postgresql"),
+        (["docs", *STREAM, "--cursor", "id"], "not a postgresql"),
         (["postgresql://me@nowhere/db", *STREAM], "--table"),
     ],
 )

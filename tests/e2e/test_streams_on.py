@@ -140,7 +140,7 @@ def test_a_stream_is_paused_resumed_cancelled_and_its_folder_is_its_own(streamed
     streamed.run("streams", "resume", name)
     streamed.until_committed()
     assert streamed.run("streams", "cancel", name)["state"] == "cancelled"
-    assert "has not ended" in streamed.run("streams", "cancel", name, code=2)
+    assert "has ended cannot be cancelled" in streamed.run("streams", "cancel", name, code=2)
     again = streamed.begun("--once")["id"]  # it goes on in the folder, once the cancelled one has left it
     until(lambda: streamed.stream(again)["state"] == "done", what=lambda: streamed.stream(again))
     assert len(streamed.rows()) == streamed.sent

@@ -122,7 +122,7 @@ def test_a_key_does_what_its_scopes_say_and_is_told_what_is_missing(house: House
     assert {house.ask(who, *batch).status for who in ("alice", "arno", "root")} == {200}
     told = house.ask("anna", *batch).message
     assert "scope batch" in told
-    assert "anna has serve" in told
+    assert "anna has only serve" in told
     for who in ("alice", "anna", "arno"):
         assert house.ask(who, "GET", "/metrics").status == 403
         assert house.ask(who, "GET", "/v1/models").status == house.ask(who, "GET", "/v1/usage").status == 200

@@ -109,7 +109,7 @@ def test_verify_names_what_is_damaged_missing_or_somebody_elses(job: JobFolder, 
     assert found["damaged"] == [{"part": f"part-000003.{kind}", "why": "is damaged: its checksum differs"}]
     assert found["missing"] == [f"part-000001.{kind}"]
     assert found["unexpected"] == [f"part-000000 copy.{kind}"]
-    assert "run the job's command again: only those shards are computed again" in " ".join(said.split())
+    assert "run the job's command again: only their shards are computed again" in " ".join(said.split())
 
 
 def test_verify_tells_a_job_that_is_not_done_from_one_that_is_damaged(job: JobFolder) -> None:

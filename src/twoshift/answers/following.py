@@ -82,7 +82,7 @@ class Follower(ABC):
         left_out = ", ".join(f"{count:,} {why}" for why, count in made.left_out.items())
         more = f"; rows left out: {left_out}" if left_out else ""
         _logger.info(
-            "the precomputed answers %s are at generation %s: %d keys of %s%s",
+            "the precomputed answers %s are now at generation %s, with %d keys from the column %s%s",
             self.location, made.name, made.rows, made.key, more,
         )  # fmt: skip
 
@@ -171,7 +171,7 @@ class FollowedAnswers(Follower):
         try:
             found.table.check(found.generation.checksums)
         except Broken as error:
-            how = f"restore the table from a copy, or delete {place} so that it is built again"
+            how = f"restore the table from a backup, or delete {place} so that the table is built again"
             self._damaged = f"the precomputed answers {self.location} cannot be used: {error}; {how}"
             self._open = found
             self._tell(self._damaged)

@@ -200,5 +200,5 @@ def _staging(blobs: Blobs, place: str, name: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise TryLater(f"the disk of the answers {place} is full: free some disk space", _DELAY_S) from error
+            raise TryLater(f"the disk with the answers {place} is full: free some disk space", _DELAY_S) from error
         raise

@@ -39,7 +39,7 @@ class ReadFile:
         except OSError as error:
             raise Broken(f"{self.path} cannot be read: {error.strerror}") from error
         if len(found) != size:
-            raise Broken(f"{self.path} is cut short: {at + size:,} bytes expected")
+            raise Broken(f"{self.path} is truncated: expected at least {at + size:,} bytes")
         return found
 
     @property

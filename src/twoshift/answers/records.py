@@ -32,7 +32,7 @@ def pack_record(key: bytes, made_unix_s: float, values: bytes) -> bytes:
 def unpack_record(data: bytes) -> Record:
     """Raises Broken where a bit of it is another than was written."""
     if len(data) < _HEAD_BYTES:
-        raise Broken(f"a precomputed row has {len(data)} bytes: it is cut short")
+        raise Broken(f"a precomputed row has {len(data)} bytes: it is truncated")
     if _checksum.unpack_from(data)[0] != zlib.crc32(memoryview(data)[_checksum.size :]):
         raise Broken("a precomputed row is damaged: its checksum differs")
     made_unix_s, size = _rest.unpack_from(data, _checksum.size)

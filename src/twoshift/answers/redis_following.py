@@ -99,7 +99,9 @@ class FollowedRedis(Follower):
             )
         elif made.rows and not self._client.exists(*made.files):
             self._open = None
-            self._tell(f"rows of {self.location} are missing in Redis (evicted?): load them again")
+            self._tell(
+                f"rows of {self.location} are missing in Redis, which may have evicted them: load the answers again"
+            )
         elif self._open is None or made.files != self._open.generation.files:
             self._open = OpenRedis(made, next(iter(made.files), ""))
             self._opened(made)

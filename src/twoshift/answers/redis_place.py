@@ -80,4 +80,4 @@ def redis_package(place: str, field: str = "precomputed") -> Any:
 def redis_reason(error: Exception) -> str:
     """What a client's error says, on one line."""
     said = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    return f"{said}; set {PASSWORD}" if type(error).__name__ == "AuthenticationError" else said
+    return f"{said}; set the environment variable {PASSWORD}" if type(error).__name__ == "AuthenticationError" else said

@@ -132,5 +132,5 @@ def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation
         there = int(at_once.execute()[0])
     if there != made.rows:
         raise Broken(
-            f"Redis at {place.url} has {there:,} of {made.rows:,} rows: raise its maxmemory and load them again"
+            f"Redis at {place.url} has {there:,} of {made.rows:,} rows: raise its maxmemory, and load the answers again"
         )

@@ -74,7 +74,9 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
     if [(each.location, each.identity) for each in candidate.files] != [
         (each.location, each.identity) for each in stable.files
     ]:
-        accepted = "input files that do not change between the two models; use a new output folder"
+        accepted = (
+            "the same input files for both models: a file has changed between the two runs; use a new output folder"
+        )
         raise InvalidInput("inputs", ", ".join(candidate.settings.inputs), accepted)
     names, query = _result_columns(stable), stable.settings.text if stable.settings.pair else None
     counts, kind, failed = DifferenceCounts(BOUND), "", [0, 0, 0]

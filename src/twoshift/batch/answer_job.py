@@ -53,7 +53,11 @@ class JobAnswers:
         check_servable(plan.settings, field, key)
         schema = plan.schema
         if key not in schema.names or key == ERROR:
-            raise InvalidInput(field, key, f"a kept column of the output: {', '.join(plan.settings.keep) or 'none'}")
+            raise InvalidInput(
+                field,
+                key,
+                f"a column that --keep has copied to the output: {', '.join(plan.settings.keep) or 'there is none'}",
+            )
         self._kind = key_kind(key, schema.field(key).type, field)
         kept = {*plan.settings.keep, ERROR}
         self._columns = layouts_of(schema, [name for name in schema.names if name not in kept], field)

@@ -93,7 +93,7 @@ class JobQueue:
         for each in running:
             each.is_ours = False
             each.job.ask_to_stop(now=True, why="another server took the job over")
-        _logger.warning("%s now: %d running jobs stop on this server", self._jobs.told, len(running))
+        _logger.warning("%s from now on: %d running jobs stop on this server", self._jobs.told, len(running))
 
     def tell(self) -> None:
         """How far the jobs are."""

@@ -177,10 +177,7 @@ class RunningJobs:
         at_work = self.owners()[owner]
         why = allowed.why_waits(at_work + self.owners(held=True)[owner])
         if owner and at_work >= MOST_OF_ONE:
-            why = (
-                why
-                or f"jobs of other tenants start first: {counted(at_work, 'job')} of this tenant are already running"
-            )
+            why = why or f"jobs of other tenants start first: this tenant already has {counted(at_work, 'running job')}"
         return why
 
     def hand_back(self) -> None:

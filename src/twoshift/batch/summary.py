@@ -196,7 +196,7 @@ def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     if summary.error_kinds or summary.failures:
         rows: list[Sequence[Any]] = [("rows", kind, count) for kind, count in sorted(summary.error_kinds.items())]
         rows += [("shards", message, count) for message, count in sorted(summary.failures.items())]
-        blocks = [report.table(("of", "what", "times"), rows)]
+        blocks = [report.table(("affected", "error", "count"), rows)]
         if failed := [(each.row, each.error) for each in summary.failed_rows]:
             blocks.append(report.table(("row", f"why (the first {len(failed)} of {summary.errors:,})"), failed))
         sections.append(report.Section("Errors", blocks))
@@ -225,7 +225,7 @@ def _what_ran(summary: Summary) -> str:
     if summary.runs:
         began = time.gmtime(min(run.began_unix_s for run in summary.runs))
         workers = max(1, *(run.workers for run in summary.runs))
-        told.append(time.strftime("begun %Y-%m-%d %H:%M UTC", began))
+        told.append(time.strftime("started %Y-%m-%d %H:%M UTC", began))
         preparers = max(run.preparers for run in summary.runs)
         beside = f" and {counted(preparers, 'preparing process', 'preparing processes')}" if preparers else ""
         told.append(f"{counted(len(summary.runs), 'run')} with {counted(workers, 'worker')}{beside}")
@@ -279,15 +279,15 @@ def _words(summary: Summary) -> list[str]:
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
     if summary.split:
-        words.append(f"{counted(summary.split, 'text')} split, because they exceed the model's maximum length.")
+        words.append(f"Texts split because they exceed the model's maximum length: {summary.split:,}.")
     if summary.skipped:
-        words.append(f"{counted(summary.skipped, 'row')} with an empty text skipped.")
+        words.append(f"Rows skipped because their text is empty: {summary.skipped:,}.")
     words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]
     words += _token_words(summary)
     words += _lane_words(summary)
     words.append(
         f"{counted(summary.retries, 'shard')} retried, "
-        f"{counted(summary.speculated, 'second copy', 'second copies')}, "
+        f"{counted(summary.speculated, 'speculative copy', 'speculative copies')}, "
         f"{counted(len(summary.deaths), 'worker')} died, "
         f"{counted(summary.failed_calls, 'call')} split and retried, "
         f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
@@ -302,7 +302,7 @@ def _run_words(summary: Summary) -> Iterator[str]:
     """What was lost on the way, and what was expected."""
     if summary.lost_s:
         notices = sum(len(run.notices) for run in summary.runs)
-        told = f", after {counted(notices, 'notice')} of preempted machines" if notices else ""
+        told = f", after {counted(notices, 'preemption notice')}" if notices else ""
         yield f"Workers lost {summary.lost_s:,.1f} s in shards that were started but not committed{told}."
     if changes := sum(len(run.scaling) for run in summary.runs):
         most = max(workers for run in summary.runs for _, workers, _ in run.scaling)
@@ -359,12 +359,12 @@ def against_words(made: AgainstReport) -> Iterator[str]:
     """How far the answers are from another model's."""
     told = f"mean {made.mean:.4g}, p50 {made.p50:.4g}, p99 {made.p99:.4g}, largest {made.worst:.4g}"
     yield (
-        f"Against {made.stable}: over {counted(made.rows, 'row')} the difference of the answers ({made.kind}, 0 to 1) "
-        f"is {told}; {made.share_above:.2%} of the rows differ by more than {made.bound:g}."
+        f"Compared with {made.stable} over {counted(made.rows, 'row')}, the difference of the answers ({made.kind}, 0 "
+        f"to 1) is {told}; {made.share_above:.2%} of the rows differ by more than {made.bound:g}."
     )
     if made.failed_candidate or made.failed_stable:
         only = f"{counted(made.failed_candidate, 'row')} failed only with {made.candidate}"
-        yield f"{only}, {made.failed_stable:,} only with {made.stable}."
+        yield f"{only}, and {made.failed_stable:,} failed only with {made.stable}."
 
 
 def load_words(load: LoadReport) -> Iterator[str]:
@@ -375,7 +375,7 @@ def load_words(load: LoadReport) -> Iterator[str]:
     rows = counted(load.rows, "row")
     yield f"{rows} loaded into {load.into}, table {load.table} ({', '.join(parts)}){pace}."
     if load.keyless:
-        yield f"{counted(load.keyless, 'row')} of them without a key: only the parts in the output folder have them."
+        yield f"Rows without a key, which were not loaded: {load.keyless:,}. The parts in the output folder have them."
     if load.problem:
         yield f"Not all rows are loaded: {load.problem}"
 
@@ -403,7 +403,7 @@ def _compared(parity: ParityReport) -> Iterator[str]:
         yield f"{share:.0%} of {parity.tokens:,} tokens agree before the first difference"
         return
     if parity.worst_cosine is not None:
-        yield f"worst cosine {parity.worst_cosine:.7f}"
+        yield f"lowest cosine similarity {parity.worst_cosine:.7f}"
     if parity.worst_difference is not None:
         yield f"largest difference {parity.worst_difference:.3g}"
     if parity.unequal or (parity.worst_cosine is None and parity.worst_difference is None):

@@ -122,7 +122,9 @@ class BucketBlobs:
         try:
             self._connection.call(location, put)
         except FileNotFoundError as error:
-            raise Broken(f"{location} cannot be written to {self._connection.endpoint}: not found") from error
+            raise Broken(
+                f"{location} cannot be written to {self._connection.endpoint}: the bucket was not found"
+            ) from error
 
     def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
         """False: an upload begins with its name."""
@@ -163,7 +165,9 @@ class BucketBlobs:
         try:
             return self._connection.call(location, put)
         except FileNotFoundError as error:
-            raise Broken(f"{location} cannot be written to {self._connection.endpoint}: not found") from error
+            raise Broken(
+                f"{location} cannot be written to {self._connection.endpoint}: the bucket was not found"
+            ) from error
 
     def _mark_of(self, bucket: str, key: str) -> str | None:
         """Who put what lies there; raises InFlight where nothing does: then it was a conflict, not an object."""

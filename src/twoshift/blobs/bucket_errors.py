@@ -67,7 +67,9 @@ def explained(error: Exception, location: str, endpoint: str, access: Access) ->
         return Broken(f"{location} was replaced while it was being read")
     if "501 Not Implemented" in text:
         return InvalidInput(
-            "location", location, f"{access.kind} that supports conditional puts (If-None-Match); {endpoint} does not"
+            "location",
+            location,
+            f"{access.kind} that supports conditional puts (If-None-Match); {endpoint} does not support them",
         )
     if _NO_CREDENTIALS.search(text):
         return InvalidInput("location", location, access.to_set)

@@ -37,7 +37,9 @@ class Roots:
     def check(self, location: str, field: str = "location") -> None:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
-            allowed = ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key has no such folders"
+            allowed = (
+                ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key may use none of them"
+            )
             kind = InvalidInput if _is_odd(location) else OutsideRoots
             raise kind(field, location, f"a location below {allowed}")
 

@@ -176,5 +176,5 @@ class Answers:
             more = ", ..." if len(self._truncated) > _NAMED_LINES else ""
             rows = "1 row was" if len(self._truncated) == 1 else f"{len(self._truncated):,} rows were"
             limit = self._info.max_row_tokens
-            note(f"{rows} longer than the model's {limit:,} tokens and truncated: line {some}{more}")
+            note(f"{rows} longer than the model's limit of {limit:,} tokens and truncated: line {some}{more}")
         return 2 if self._failed else 0

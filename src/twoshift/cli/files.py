@@ -52,7 +52,7 @@ def check_writable(path: str | None, field: str, *, others: Sequence[str | None]
         if not target.parent.is_dir():
             raise InvalidInput(field, path, f"a file in an existing folder; {target.parent} does not exist")
         if _is_device(Path(path), target) or any(other and Path(other).resolve() == target for other in others):
-            raise InvalidInput(field, path, "a regular file that no other option of this command names")
+            raise InvalidInput(field, path, "a regular file that no other option of this command uses")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise InvalidInput(field, path, "a file that the current user may write")
     except (OSError, RuntimeError) as error:

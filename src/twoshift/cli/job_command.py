@@ -37,11 +37,13 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
         shown = f"twoshift jobs show {job['id']}{on} --json"
         lines.append(f"First save settings.json_schema of `{shown}` as {_SCHEMA_FILE}.")
     if there := [word for each in said if Mark.SERVER in each.marks for word in _words(each, settings)]:
-        kept = f" `twoshift jobs resume {job['id']}{on}` keeps them." if job.get("state") != "cancelled" else ""
+        kept = (
+            f" `twoshift jobs resume {job['id']}{on}` keeps these options." if job.get("state") != "cancelled" else ""
+        )
         lines.append(f"These options apply only on a server: {shlex.join(there)}.{kept}")
     file_only = [each.name for each in said if not each.setting.has_option]
     return lines + [
-        f"Put this line into a job file, because it has no option: {name} = {settings[name]}" for name in file_only
+        f"This setting has no option; put it into a job file: {name} = {settings[name]}" for name in file_only
     ]
 
 

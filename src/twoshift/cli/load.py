@@ -81,7 +81,7 @@ def _load_answers(output: str, place: str, key: str | None, as_json: bool) -> No
     made = build_table(output, key, place, now_and_then())
     left_out = "".join(f"; {count:,} rows {why}" for why, count in made.left_out.items())
     data = {"output": output, "into": place, "key": key, "keys": made.rows, "left_out": made.left_out}
-    show(as_json, data, f"{made.rows:,} keys of {key} are in {place}{left_out}.")
+    show(as_json, data, f"{made.rows:,} keys from the column {key} are in {place}{left_out}.")
 
 
 def _data(output: str, report: LoadReport, shards: int) -> dict[str, object]:
@@ -96,6 +96,6 @@ def _lines(report: LoadReport, shards: int) -> Iterator[str]:
     yield from load_words(report)
     if report.shards < shards:
         yield (
-            f"{report.shards:,} of {shards:,} parts are loaded, in the order of the shards: the job is not done. Run "
-            "the job's command again, then this command."
+            f"{report.shards:,} of {shards:,} parts are loaded, because the job is not done. Run the job's "
+            "command again, then this command."
         )

@@ -128,21 +128,19 @@ def _words(made: Measurement) -> list[str]:
     cost, fit = made.cost, made.fit
     floor = f", never under {pretty(cost.floor_s * 1e3, 3)} ms" if cost.floor_s else ""
     lines = [
-        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms per call + {pretty(_item_s(made) * 1e3, 3)} ms a "
-        f"row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of which stalled."
+        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms per call + {pretty(_item_s(made) * 1e3, 3)} ms "
+        f"per row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of which stalled."
     ]
     if cost.ceilings:
         sizes = "1 size was" if len(cost.ceilings) == 1 else f"{len(cost.ceilings)} sizes were"
-        lines.append(
-            f"{sizes} faster than the curve predicts: for calls of up to those sizes, the measured times are used."
-        )
+        lines.append(f"{sizes} faster than the curve predicts: predictions up to these sizes use the measured times.")
     if made.threads is not None:
         lines.append(f"A call uses {made.threads}{_choice_words(made)}.")
     if (held := made.held_out) is not None:
         lines.append(
-            f"Prediction: {held.rows:,} rows, excluded from the fit, were predicted to take "
+            f"Prediction: a call of {held.rows:,} rows, excluded from the fit, was predicted to take "
             f"{pretty(held.predicted_s * 1e3, 3)} ms and took {pretty(held.measured_s * 1e3, 3)} ms: "
-            f"{held.error:.1%} off."
+            f"the prediction is {held.error:.1%} off."
         )
     if made.noise > _NOISY:
         lines.append(
@@ -159,7 +157,7 @@ def _words(made: Measurement) -> list[str]:
 
 
 def _choice_words(made: Measurement) -> str:
-    return ", as measured; --threads overrides that" if ", up to " in made.info.device else ""
+    return ", the fastest choice that was measured; --threads overrides it" if ", up to " in made.info.device else ""
 
 
 def _stored_words(made: Measurement) -> str:
@@ -190,7 +188,7 @@ def _cap_words(made: Measurement) -> str:
     cap = made.cap
     budget = f"Call budget: {pretty(cap.budget_s * 1e3)} ms, half of the SLO"
     each = pretty(made.usd_per_million(made.background_rows), 3)
-    usd = f"${each} per million rows by the curve, at ${made.price_usd:.2f} per hour"
+    usd = f"${each} per million rows according to the curve, at ${made.price_usd:.2f} per hour"
     if cap.batch == 0:
         return (
             f"{budget}; not even one row fits this budget ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} "
@@ -222,7 +220,7 @@ def _chart(made: Measurement) -> Text:
         xs=_sizes(made),
         series=[
             Series("call, ms", "○", "cyan", lambda rows: made.call_s(rows) * 1e3),
-            Series("a row, ms", "●", "green", lambda rows: made.call_s(rows) / rows * 1e3),
+            Series("row, ms", "●", "green", lambda rows: made.call_s(rows) / rows * 1e3),
         ],
         level=(f"SLO {pretty(slo_ms)} ms", slo_ms),
         at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),

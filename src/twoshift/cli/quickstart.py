@@ -46,7 +46,9 @@ def _check(folder: str, texts: dict[str, str]) -> None:
     except OSError as error:
         raise InvalidInput("FOLDER", folder, f"a folder that can be written ({error.strerror})") from None
     if changed:
-        raise InvalidInput("FOLDER", folder, f"a folder without changed files named {', '.join(changed)}")
+        raise InvalidInput(
+            "FOLDER", folder, f"a folder in which these files are missing or unchanged: {', '.join(changed)}"
+        )
 
 
 def _differs(path: Path, data: bytes) -> bool:

@@ -83,7 +83,7 @@ def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = Fa
     known = [
         f"{version.ref}: {megabytes(version.size_bytes)} in {counted(len(version.files), 'file')}, {version.checksum}",
         f"loads {version.entry if version.entry != '.' else 'its folder'}{_as_loaded(version)}",
-        f"from {version.source}{f', after {version.parent}' if version.parent else ''}",
+        f"source: {version.source}{f'; previous version: {version.parent}' if version.parent else ''}",
         f"pushed {version.created_at} by {version.created_by}",
         *([f"note: {version.note}"] if version.note else []),
         f"aliases: {', '.join(f'{version.name}@{each}' for each in aliases) or 'none'}",
@@ -140,7 +140,7 @@ def pull_command(
     if folder is not None:
         copied(local.folder, folder)
     took_s = time.monotonic() - began_s
-    how = "; it was in the cache" if was_here else pace(version.size_bytes, took_s)
+    how = "; already in the cache" if was_here else pace(version.size_bytes, took_s)
     data = {
         "model": version.ref,
         "checksum": version.checksum,

@@ -98,12 +98,16 @@ def alias_command(
     store = registry_at(registry)
     if version is None:
         was = store.delete_alias(name, word, note)
-        show(as_json, {"alias": alias, "version": None, "before": was}, f"{alias} is deleted; it was {name}:{was}.")
+        show(
+            as_json,
+            {"alias": alias, "version": None, "before": was},
+            f"{alias} is deleted; it pointed to {name}:{was}.",
+        )
         return
     number, was = _number(version, name), _pointed_to(store, name, word)
     store.alias(name, word, number, note)
     data = {"alias": alias, "version": number, "before": was}
-    show(as_json, data, f"{alias} is {name}:{number}{'' if was is None else f'; it was {name}:{was}'}.")
+    show(as_json, data, f"{alias} points to {name}:{number}{'' if was is None else f'; before, to {name}:{was}'}.")
 
 
 def _pointed_to(store: Registry, name: str, alias: str) -> int | None:
@@ -126,7 +130,9 @@ def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None,
     number = store.rollback(name, word, note)
     was = None if before is None else before.version
     show(
-        as_json, {"alias": alias, "version": number, "before": was}, f"{alias} is {name}:{number}; it was {name}:{was}."
+        as_json,
+        {"alias": alias, "version": number, "before": was},
+        f"{alias} points to {name}:{number}; before, to {name}:{was}.",
     )
 
 

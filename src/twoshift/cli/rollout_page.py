@@ -37,7 +37,7 @@ def rollout_sections(entries: Iterable[list[Any]], title: str) -> list[report.Se
     """The same as sections of a page with more on it."""
     told = _read(entries)
     if not told.decisions:
-        return [report.Section(title, [report.text("Nothing was decided yet.")])]
+        return [report.Section(title, [report.text("There is no decision yet.")])]
     _, last = told.decisions[-1]
     return [
         report.Section(title, [report.figures_row(_cards(told, last)), _evidence(told), _shares(told)]),
@@ -62,14 +62,14 @@ def _read(entries: Iterable[list[Any]]) -> _Told:
 
 def _cards(told: _Told, last: RolloutDecision) -> list[report.Card]:
     ends_s = told.decisions[-1][0]
-    result = {Keep: "under way", Advance: "under way", Promote: "promoted", RollBack: "rolled back"}[type(last)]
+    result = {Keep: "in progress", Advance: "in progress", Promote: "promoted", RollBack: "rolled back"}[type(last)]
     state = "good" if isinstance(last, Promote) else "bad" if isinstance(last, RollBack) else "plain"
     total = sum(figure.evidence for figure in last.figures)
     needed = 1 / told.settings.alpha
     return [
         report.Card("Candidate", result, f"after {format_duration(ends_s)}", state),
         report.Card("Largest share", f"{_largest(told):.0%}", "of live requests"),
-        report.Card("Evidence that it is worse", f"{total:.3g}", f"{needed:g} rolls it back"),
+        report.Card("Evidence against it", f"{total:.3g}", f"a rollback needs {needed:g}"),
     ]
 
 

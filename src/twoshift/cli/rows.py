@@ -39,7 +39,7 @@ def opened(path: str, field: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input, which stays open)."""
     if path == "-":
         if sys.stdin is None:
-            raise InvalidInput(field, path, "standard input that is open")
+            raise InvalidInput(field, path, "an open standard input")
         if sys.stdin.isatty():
             note("Reading rows from the terminal, one per line; press Ctrl-D to end the input.")
         yield sys.stdin.buffer

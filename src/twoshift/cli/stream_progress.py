@@ -30,7 +30,7 @@ class StreamProgress:
         """A line where one is due, or where something has begun to fail or ended to."""
         if now.problem != self._problem:
             if bool(now.problem) != bool(self._problem):
-                note(f"Waiting: {now.problem}" if now.problem else "It answers again.")
+                note(f"Waiting: {now.problem}" if now.problem else "The stream has resumed: the problem is gone.")
             self._problem = now.problem
         if time.monotonic() < self._due_s:
             return
@@ -45,7 +45,7 @@ def stream_figures(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
     yield f"{counted(now.rows, 'row')} in {counted(now.windows, 'window')}, {format_number(now.rows_per_s)} rows/s"
     if now.fresh_p99_s is not None and now.fresh_p50_s is not None:
         p50, p99 = format_duration(now.fresh_p50_s), format_duration(now.fresh_p99_s)
-        yield f"fresh after {p50} (p50), {p99} (p99) of {format_duration(fresh_s)}"
+        yield f"freshness {p50} (p50), {p99} (p99), objective {format_duration(fresh_s)}"
     if now.lag_rows:
         yield f"{counted(math.ceil(now.lag_rows), 'row')} waiting, the oldest for {format_duration(now.lag_s)}"
     if now.catch_up is not None:

@@ -95,7 +95,7 @@ def figures(now: dict[str, Any]) -> Iterator[str]:
     if now["fresh_p99_s"] is not None:
         p50, p99 = format_duration(now["fresh_p50_s"]), format_duration(now["fresh_p99_s"])
         objective, share = format_duration(now["objective_s"]), now["in_time_share"]
-        yield f"fresh after {p50} (p50), {p99} (p99) of {objective}, {share:.1%} in time"
+        yield f"freshness {p50} (p50), {p99} (p99), objective {objective}, {share:.1%} of the rows in time"
     if now["lag_rows"]:
         yield f"{counted(math.ceil(now['lag_rows']), 'row')} waiting, the oldest for {format_duration(now['lag_s'])}"
     if now["is_behind"]:

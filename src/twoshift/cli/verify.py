@@ -68,7 +68,7 @@ def _lines(output: str, found: Verification) -> Iterator[str]:
         yield from (f"{name} is missing." for name in found.missing)
     yield from (f"{name} is not an output file of this job: move it to another folder." for name in found.unexpected)
     if damaged:
-        yield "Delete the damaged files and run the job's command again: only those shards are computed again."
+        yield "Delete the damaged files and run the job's command again: only their shards are computed again."
     elif found.is_finished and found.missing:
         yield "Run the job's command again: only the missing shards are computed."
     verified = counted(len(found.named(PartState.VERIFIED)), "part")

@@ -39,8 +39,8 @@ def tls_problem(url: str, error: Exception, is_cut: bool) -> InvalidInput | None
     cause = _tls_error(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         accepted = (
-            f"a server whose certificate can be verified ({cause.verify_message.rstrip('.')}); if its authority is not "
-            "known here, set SSL_CERT_FILE to the PEM file of that authority"
+            f"a server whose certificate can be verified ({cause.verify_message.rstrip('.')}); if this machine does "
+            "not know the certificate authority, set SSL_CERT_FILE to the PEM file of that authority"
         )
         return InvalidInput("url", url, accepted)
     if cause is not None and cause.reason in _NOT_TLS:

@@ -48,14 +48,14 @@ class CompletionCall:
     def __init__(self, asked: CompletionRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.echo:
-            raise InvalidInput("echo", True, "false: prompts are not echoed")
+            raise InvalidInput("echo", True, "false: this server does not echo prompts")
         self._written, self._asked = Written("cmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, asked.max_tokens or _DEFAULT_TOKENS, asked.logprobs)
         given = texts_or_ids(asked.prompt, model.most_rows, "prompt")
         prompts = [each if isinstance(each, str) else tuple(each) for each in given]
         if not prompts:
-            raise InvalidInput("prompt", [], "at least one")
+            raise InvalidInput("prompt", [], "at least one prompt")
         self.rows = asked_rows(prompts, params, self.choices, adapter=model.adapter, whole=not asked.stream)
         self._usage = StreamUsage(asked.stream_options)
         self._offsets = [0] * len(self.rows)  # characters of each that were told

@@ -32,7 +32,7 @@ class ScoreCall:
     def __init__(self, asked: ScoreRequest, model: ModelFacts) -> None:
         self._name, self._classes = model.name, model.classes
         if _GENERATED in model.outputs:
-            raise InvalidInput("model", model.name, "a model that scores rows: this one generates text")
+            raise InvalidInput("model", model.name, "a model that scores rows: this model generates text")
         if not asked.rows:
             raise InvalidInput("rows", [], "at least one row")
         texts = tuple(each.name for each in model.inputs if each.dtype == "text" and not each.shape)

@@ -43,7 +43,7 @@ class SearchCall:
         self._name = model.name
         texts = [asked.query] if isinstance(asked.query, str) else asked.query
         if not texts:
-            raise InvalidInput("query", texts, "a text, or a list with at least one")
+            raise InvalidInput("query", texts, "a text, or a list of at least one text")
         if len(texts) > model.most_rows:
             raise TooLarge("query", f"{len(texts):,} texts", f"at most {model.most_rows:,} in a request")
         self.rows = query_rows(texts, asked.prompt_name, model.prompts)

@@ -75,7 +75,9 @@ def measure_profile(
     bench = _Bench(runtime, clock, chosen, progress or _ignore)
     probes = bench.grow(make_rows, sorted(set(lengths)))
     if len(probes) < 2:
-        raise InvalidInput("model", runtime.info.model, "a model small enough that calls of two sizes fit the memory")
+        raise InvalidInput(
+            "model", runtime.info.model, "a model that fits into memory with calls of at least two sizes"
+        )
     if (threaded := _choosing(runtime)) is not None:
         threaded.use_threads(choose_threads(bench.time_threads(threaded, probes, _CHOICE_SHARE * chosen.seconds)))
     samples = bench.measure(probes)

@@ -135,7 +135,7 @@ def _listen(line: _Line, model: ServedModel | ServedLlm, jobs: ReplicaJobs | Non
             try:
                 jobs.handle(message)
             except Exception:  # live requests go on
-                _logger.exception("a message about a job has failed on a replica")
+                _logger.exception("a replica could not handle a message about a job")
         if jobs is not None:
             jobs.close()
         model.close()

@@ -56,4 +56,6 @@ class WakeUp:
 
 
 def _asleep(start_s: float) -> Asleep:
-    return Asleep(f"the model is asleep, and a replica is ready in about {start_s:.2g} s", start_s or _OVERDUE_S)
+    return Asleep(
+        f"the model is asleep (scaled to zero), and a replica is ready in about {start_s:.2g} s", start_s or _OVERDUE_S
+    )

@@ -1,1 +1,1 @@
-"""The code that decides: no clock, no I/O, no randomness; production and the simulator run these classes."""
+"""The decision code: no clock, no I/O, no randomness. The server and the simulator run the same classes."""

@@ -1,4 +1,4 @@
-"""Where a server may call out to: public addresses and the usual ports, unless its owner says more."""
+"""Which addresses a server may call: public addresses and the usual ports, unless the operator allows more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIX_CLOSED = tuple(
 
 
 class Target(NamedTuple):
-    """A URL, taken apart."""
+    """The parts of a URL."""
 
     scheme: str
     host: str  # as certificates name it
@@ -47,13 +47,13 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """Host and port, as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def target_of(url: str, private_too: bool, field: str = "url") -> Target:
-    """Raises InvalidInput where it is none that may be called; its name's addresses are another question."""
+    """Parse the URL; raises InvalidInput if it may not be called. Does not resolve the host name."""
     try:
         parsed = urlsplit(url)
         port = parsed.port
@@ -78,7 +78,7 @@ def target_of(url: str, private_too: bool, field: str = "url") -> Target:
 
 
 def is_public(address: str) -> bool:
-    """Whether it is the internet's: not private, loopback, link-local, multicast or a cloud's own."""
+    """Whether an address is on the public internet: not private, loopback, link-local, multicast or cloud-internal."""
     found = _literal(address.partition("%")[0])
     if found is None or "%" in address:
         return False

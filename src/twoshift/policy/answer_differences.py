@@ -1,4 +1,4 @@
-"""How far a candidate's answers are from the stable version's: for each row a number from 0 (the same) to 1."""
+"""Difference between a candidate's answers and the stable version's: for each row a number from 0 (equal) to 1."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rows = Sequence[Any] | NDArray[Any]
 
 
 class AnswerKind(enum.StrEnum):
-    """What is compared."""
+    """Kind of the compared answers."""
 
     EMBEDDING = "embedding"  # vectors: 1 - cosine
     CLASSIFICATION = "classification"  # scores of classes: 1 where the label is another, else how far they shifted
@@ -47,9 +47,9 @@ class AnswerKind(enum.StrEnum):
 
 
 def differences(kind: AnswerKind | str, stable: Rows, candidate: Rows) -> Floats:
-    """One for each row, or for each query of a ranking; raises InvalidInput where there are not as many of both."""
+    """One difference per row, or per query of a ranking; raises InvalidInput if the numbers of answers differ."""
     if len(stable) != len(candidate):
-        told = f"as many as the stable version has: {len(stable):,}"
+        told = f"as many answers as the stable version has, {len(stable):,}"
         raise InvalidInput("candidate", f"{len(candidate):,} answers", told)
     pairs = zip(stable, candidate, strict=True)
     match AnswerKind(kind):
@@ -71,7 +71,7 @@ def differences(kind: AnswerKind | str, stable: Rows, candidate: Rows) -> Floats
 
 
 def kind_of_columns(columns: Mapping[str, NDArray[Any]]) -> AnswerKind:
-    """What a model with such columns answers."""
+    """Kind of the answers of a model with these columns."""
     if "text" in columns and "finish_reason" in columns:
         return AnswerKind.TEXT
     for name, kind in (
@@ -89,9 +89,9 @@ def kind_of_columns(columns: Mapping[str, NDArray[Any]]) -> AnswerKind:
 def column_differences(
     stable: Mapping[str, NDArray[Any]], candidate: Mapping[str, NDArray[Any]], queries: Sequence[Hashable] | None = None
 ) -> Floats:
-    """One for each row of a model's columns, the worst of its columns; 1 where they have other columns.
+    """The largest difference over a model's columns, for each row; 1 if the columns differ.
 
-    `queries` tells which rows of a reranker belong together: each has the difference of its query.
+    `queries` says which rows of a reranker belong together: each row gets the difference of its query.
     """
     names = [name for name in stable if name not in _COUNTED]
     rows = len(next(iter(stable.values()), ()))
@@ -151,7 +151,7 @@ def _floats(found: Sequence[float]) -> Floats:
 
 
 def _by_row(stable: Rows, candidate: Rows, of: Callable[[Floats, Floats], Floats]) -> Floats:
-    """All rows at once where they have the same width; one by one otherwise: those of another width are 1."""
+    """Compare all rows at once if they have the same width, else one by one; rows of different widths differ by 1."""
     try:
         one, other = np.asarray(stable, np.float64), np.asarray(candidate, np.float64)
     except ValueError:  # rows of several widths
@@ -185,7 +185,7 @@ def _class_differences(one: Floats, other: Floats) -> Floats:
 
 
 def _likely(scores: Floats) -> Floats:
-    """Scores that are no probabilities, as some: of one class, or of several."""
+    """Turn scores that are not probabilities into probabilities, of one class or of several."""
     if scores.shape[2] == 1:
         return 1 / (1 + np.exp(-scores.clip(-500, 500)))
     raised = np.exp(scores - scores.max(axis=2, keepdims=True))
@@ -219,7 +219,7 @@ def _rank_difference(stable: Any, candidate: Any) -> float:
 
 
 def _ranks(scores: Floats) -> Floats:
-    """From the least on; those that are equal share the mean of their ranks."""
+    """Ranks from the lowest score on; equal scores share the mean of their ranks."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[places.reshape(-1)]
@@ -244,7 +244,7 @@ def _tokens(answer: Any) -> list[Hashable]:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceSummary:
-    """Many rows in a few numbers."""
+    """Summary of the differences of many rows."""
 
     rows: int
     mean: float
@@ -256,7 +256,7 @@ class DifferenceSummary:
 
 
 class DifferenceCounts:
-    """Differences of any number of rows in constant memory; quantiles are exact to 5 %."""
+    """Counts the differences of any number of rows in constant memory; quantiles are exact to 5 %."""
 
     def __init__(self, bound: float = 0.0) -> None:
         if not 0 <= bound <= 1:
@@ -267,7 +267,7 @@ class DifferenceCounts:
         self._buckets = np.zeros(_BUCKETS, np.int64)
 
     def add(self, found: ArrayLike) -> None:
-        """Differences of more rows."""
+        """Add the differences of more rows."""
         values = np.asarray(found, np.float64).reshape(-1)
         if not len(values):
             return
@@ -278,7 +278,7 @@ class DifferenceCounts:
         self._buckets += np.bincount(_buckets(values), minlength=_BUCKETS)
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """What another one, with the same bound, has counted."""
+        """Add the counts of another object with the same bound."""
         self._rows += state["rows"]
         self._above += state["above"]
         self._sum += state["sum"]
@@ -287,12 +287,12 @@ class DifferenceCounts:
             self._buckets[bucket] += count
 
     def state(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+        """The whole state as plain JSON values."""
         counts = [(int(bucket), int(self._buckets[bucket])) for bucket in np.flatnonzero(self._buckets)]
         return {"rows": self._rows, "above": self._above, "sum": self._sum, "worst": self._worst, "buckets": counts}
 
     def summary(self) -> DifferenceSummary:
-        """Of all rows so far; zeros where there are none."""
+        """Summary of all rows so far; zeros if there are none."""
         rows = max(1, self._rows)
         return DifferenceSummary(
             rows=self._rows, mean=self._sum / rows, p50=self._quantile(0.5), p99=self._quantile(0.99),

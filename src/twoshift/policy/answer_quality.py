@@ -1,4 +1,4 @@
-"""How near a text is to the one that was expected, from 0 to 1."""
+"""Similarity of a text to the expected text, from 0 to 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD = re.compile(r"\w+")
 
 
 def exact_match(expected: str, text: str) -> float:
-    """1 where they are the same but for white space around them."""
+    """1 if the texts are equal, apart from white space at both ends; else 0."""
     return float(expected.strip() == text.strip())
 
 
@@ -24,7 +24,7 @@ def rouge_l(expected: str, text: str) -> float:
 
 
 def agreeing_share(one: Sequence[object], other: Sequence[object]) -> float:
-    """The share of the longer one that both have in common from the beginning on; 1 where both are empty."""
+    """Length of the common beginning, as a share of the longer sequence; 1 if both are empty."""
     same = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return same / max(len(one), len(other)) if one or other else 1.0
 

@@ -1,4 +1,4 @@
-"""What the fleet looks like -> what to add or remove, by signals that lead and never by utilisation."""
+"""Decides how many replicas and workers to add or remove, by leading signals, never by utilisation."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _FOREVER_S = 1e9  # a job without a window has this long
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """Both shifts, as far as scaling is concerned."""
+    """State of the live replicas and the batch workers, as far as scaling needs it."""
 
     replicas: ReplicaState
     workers: BatchBacklog = field(default_factory=BatchBacklog)
 
 
 class ReplicaPolicy:
-    """Sizes an online endpoint: up at once, down to the highest need of the cool-down."""
+    """Sizes a live endpoint: scales up at once, and down to the highest need during the cooldown."""
 
     def __init__(self, settings: ReplicaSettings | None = None) -> None:
         self.settings = settings or ReplicaSettings()
         self.window = HighestNeed(self.settings.cooldown_s)
 
     def decide(self, state: ReplicaState, now_s: float) -> Scale:
-        """What to add or remove now; a removal has not been needed for a whole cool-down."""
+        """Replicas to add or remove now; a replica is removed only if it was not needed for a whole cooldown."""
         present = state.ready + state.starting
         found = max(needs(state, self.settings), key=lambda each: each.count)
         need, why, signal = min(found.count, self.settings.max_replicas), found.why, found.signal
@@ -65,14 +65,14 @@ class ReplicaPolicy:
 
 
 class WorkerPolicy:
-    """Sizes dedicated batch workers to finish at the window, and to zero when no job has rows to process."""
+    """Sizes dedicated batch workers to finish within the window; zero workers if no job has rows to process."""
 
     def __init__(self, settings: WorkerSettings | None = None) -> None:
         self.settings = settings or WorkerSettings()
         self.window = HighestNeed(self.settings.cooldown_s)
 
     def decide(self, state: BatchBacklog, now_s: float, devices: int | None = None) -> Scale:
-        """What to add or remove now; `devices` is what the online replicas leave."""
+        """Workers to add or remove now; `devices` is the number that the live replicas leave free."""
         limit = self.settings.quota if devices is None else max(0, min(self.settings.quota, devices))
         if state.pending_items == 0 and state.asked_workers == 0:
             self.window = HighestNeed(self.settings.cooldown_s)
@@ -87,7 +87,7 @@ class WorkerPolicy:
         self.window.add(need, now_s)
         target = max(need, min(state.workers, self.window.highest))
         if max(target, wanted) > limit:
-            why, signal = f"{why}, but the quota and the live replicas leave only {limit}", Signal.QUOTA
+            why, signal = f"{why}, but the quota and the live replicas leave room for only {limit}", Signal.QUOTA
         elif need < max(target, state.workers):
             why, signal = f"{why}; {self.window}", Signal.COOLDOWN
         return _scale(min(target, limit), state.workers, why, signal)
@@ -103,7 +103,9 @@ class WorkerPolicy:
             return Need(0, Signal.HARVEST, why)
         if rate == 0:
             return Need(
-                max(1, state.workers), Signal.UNMEASURED, "no throughput is measured yet: one worker measures it"
+                max(1, state.workers),
+                Signal.UNMEASURED,
+                "the throughput is not measured yet: one worker starts, to measure it",
             )
         need = min(self._to_finish(items / rate, left_s, state.workers), self._worth_starting(items / rate, state))
         return Need(
@@ -128,7 +130,7 @@ class WorkerPolicy:
 
 
 class AutoscalePolicy:
-    """Both shifts on one set of devices: online takes what it needs, batch what is left."""
+    """Sizes live replicas and batch workers on one set of devices: live replicas first, batch workers with the rest."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class AutoscalePolicy:
             check_at_least("device_limit", device_limit, self.replicas.settings.max_replicas)
 
     def decide(self, state: FleetState, now_s: float) -> FleetScale:
-        """What to do with both; batch never counts on a device that an online replica holds or is due."""
+        """Decide for both; batch workers never count on a device that a live replica has or is about to get."""
         online = self.replicas.decide(state.replicas, now_s)
         backlog, held = state.workers, state.replicas.ready + state.replicas.starting
         if self.shared:
@@ -154,11 +156,11 @@ class AutoscalePolicy:
 
     @property
     def memory(self) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
-        """What it remembers of the past, of replicas and of workers: another one that is told goes on as this one."""
+        """State of the policy; a new policy with this state decides like this one."""
         return self.replicas.window.held, self.workers.window.held
 
     def remember(self, replicas: Iterable[tuple[float, int]], workers: Iterable[tuple[float, int]]) -> None:
-        """Go on as the policy whose memory this was."""
+        """Continue with the state of another policy."""
         self.replicas.window = HighestNeed(self.replicas.settings.cooldown_s, replicas)
         self.workers.window = HighestNeed(self.workers.settings.cooldown_s, workers)
 
@@ -177,5 +179,5 @@ def _beyond(backlog: BatchBacklog, present: int, online: int) -> BatchBacklog:
 
 def _scale(target: int, present: int, why: str, signal: Signal) -> Scale:
     change = target - present
-    verb = f"add {change}" if change > 0 else f"remove {-change}" if change < 0 else f"hold {present}"
+    verb = f"add {change}" if change > 0 else f"remove {-change}" if change < 0 else f"keep {present}"
     return Scale(target, change, f"{verb}: {why}", signal)

@@ -1,4 +1,4 @@
-"""The background rows that wait. They travel in blocks, so that a call takes thousands at the price of a few."""
+"""The queue of background rows. Rows are queued in blocks, so that a call can take thousands of them cheaply."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _RANK = {Lane.MICRO: 0, Lane.BATCH: 1}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Background rows that travel together; rows are taken from the front."""
+    """Background rows that are queued together; rows are taken from the front."""
 
     key: int
     lengths: Sequence[int]
     lane: Lane = Lane.BATCH
     deadline_s: float = math.inf
-    owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
-    alone: bool = False  # shares a call with nobody: one of its rows is suspected of failing calls
-    owner: int = 0  # whose it is: among blocks of one deadline, owners have the device by their weights
+    owed: bool = False  # would miss its deadline: may use the minimum share of the device
+    alone: bool = False  # runs in its own calls: one of its rows may make calls fail
+    owner: int = 0  # blocks with equal deadlines share the device by the weights of their owners
     weight: float = 1.0
     signature: int = 0  # rows of different signatures never share a call
 
@@ -44,10 +44,10 @@ class Slice(NamedTuple):
 
 @dataclass(slots=True)
 class _Queued:
-    """A block being consumed, with running totals so that a cut is a binary search."""
+    """A block in the queue, with running totals, so that cutting it is a binary search."""
 
     block: Block
-    place: tuple[int, float, float, int]  # (lane's rank, deadline, its owner's turn, arrival): where it stands
+    place: tuple[int, float, float, int]  # position: (rank of the lane, deadline, turn of the owner, arrival)
     tokens: list[int]  # tokens[i]: of the first i rows
     squares: list[int]
     longest: list[int]
@@ -81,19 +81,19 @@ class _Queued:
 
 
 class BackgroundQueue:
-    """Blocks by lane, then deadline, then their owners' turns, then arrival.
+    """Queue of blocks, ordered by lane, deadline, turn of the owner and arrival.
 
-    An owner's turn comes after what it has queued before, counted in tokens by its weight: start-time fair queuing.
-    Blocks of one owner never overtake each other.
+    The turn of an owner follows from the tokens that it has queued so far, divided by its weight: start-time fair
+    queuing. Blocks of one owner never overtake each other.
     """
 
     def __init__(self) -> None:
-        self.owed_blocks = 0  # how many of _order are owed
+        self.owed_blocks = 0  # number of owed blocks in _order
         self._blocks: dict[int, _Queued] = {}  # key -> block with at least one row left
-        self._order: list[tuple[tuple[int, float, float, int], int]] = []  # sorted (place, key), but those held
+        self._order: list[tuple[tuple[int, float, float, int], int]] = []  # sorted (place, key), without held blocks
         self._held: set[int] = set()  # owners whose blocks are not in _order
-        self._turns: dict[int, float] = {}  # owner -> when its next block has its turn
-        self._turn = 0.0  # of the block that was begun last: who was idle has saved nothing up
+        self._turns: dict[int, float] = {}  # owner -> turn of its next block
+        self._turn = 0.0  # of the block that started last: an idle owner saves no turns
         self._arrivals = itertools.count()
 
     def __bool__(self) -> bool:
@@ -103,18 +103,18 @@ class BackgroundQueue:
         return key in self._blocks
 
     def rows(self) -> int:
-        """How many rows wait."""
+        """Number of waiting rows."""
         return sum(queued.left for queued in self._blocks.values())
 
     def hold(self, owner: int) -> None:
-        """Its blocks keep their places and are not taken, until it is released."""
+        """Keep an owner's blocks in the queue without running them, until `release`."""
         if owner not in self._held:
             self._held.add(owner)
             for queued in self._of(owner):
                 self._unlist(queued)
 
     def release(self, owner: int) -> None:
-        """Its blocks are taken again."""
+        """Let an owner's blocks run again."""
         if owner in self._held:
             self._held.remove(owner)
             for queued in self._of(owner):
@@ -132,7 +132,7 @@ class BackgroundQueue:
             self._enlist(queued)
 
     def remove(self, key: int) -> Slice | None:
-        """Forget a block; returns what was left of it, or None where there was nothing."""
+        """Remove a block; returns its remaining rows, or None if there are none."""
         queued = self._blocks.get(key)
         if queued is None:
             return None
@@ -177,7 +177,7 @@ class BackgroundQueue:
         return taken, size, signature
 
     def first_row(self) -> CallSize | None:
-        """The size of the row that stands first."""
+        """Size of the first row in the queue."""
         if not self._order:
             return None
         queued = self._blocks[self._order[0][1]]
@@ -185,14 +185,14 @@ class BackgroundQueue:
         return CallSize(1, length, length, length * length)
 
     def row_tokens(self) -> int:
-        """Of a row of the block that stands first, on the average; 1 where there is none."""
+        """Mean tokens per row of the first block; 1 if the queue is empty."""
         if not self._order:
             return 1
         tokens = self._blocks[self._order[0][1]].tokens
         return max(1, round(tokens[-1] / (len(tokens) - 1)))
 
     def take_first_row(self) -> Slice:
-        """The row that stands first, whatever its size."""
+        """Take the first row of the queue, whatever its size."""
         queued = self._blocks[self._order[0][1]]
         row = queued.cut(queued.at + 1)
         if not queued.left:

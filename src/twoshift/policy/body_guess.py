@@ -1,4 +1,4 @@
-"""How many rows and tokens a request has, before anybody has parsed it: by the bytes of its body."""
+"""Estimates the rows and tokens of a request from the size of its body, before the body is parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVERY = 4  # a look at each request would cost more than it tells
 
 
 class BodyGuess:
-    """Learned from the requests of one model that were answered."""
+    """Learns from the answered requests of one model."""
 
     def __init__(self, max_row_tokens: int) -> None:
         self._most = max_row_tokens
@@ -22,7 +22,7 @@ class BodyGuess:
         self.rows_per_request = 1.0
 
     def size(self, body_bytes: int, requests: int = 1) -> CallSize:
-        """Of the rows of so many requests, of so many bytes together."""
+        """Estimated size of the rows of `requests` requests with this many bytes in total."""
         rows = max(requests, round(self._rows.seconds(body_bytes, requests)))
         if self._most <= 1:
             return CallSize.uniform(rows)
@@ -30,7 +30,7 @@ class BodyGuess:
         return CallSize.uniform(rows, max(1, min(self._most, round(tokens / rows))))
 
     def seen(self, body_bytes: int, rows: int, tokens: int) -> None:
-        """A request of so many bytes had so many rows, of so many tokens together."""
+        """Learn that a request with this many bytes had this many rows and tokens."""
         self._requests += 1
         if self._requests % _EVERY != 1:
             return
@@ -40,5 +40,5 @@ class BodyGuess:
         self.rows_per_request += 0.1 * (rows - self.rows_per_request)
 
     def counted(self, requests: int, rows: int) -> None:
-        """So many requests, whose bytes are not those of a body, had so many rows together."""
+        """Learn that this many requests had this many rows, if the bytes of their bodies are not known."""
         self.rows_per_request += 0.1 * (rows / requests - self.rows_per_request)

@@ -1,4 +1,4 @@
-"""How good predictions were: how far what came lies from what was said, and how often inside the stated range."""
+"""Accuracy of predictions: how far measured values are off, and how often they are in the predicted range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEAR = 1.25  # a factor
 
 
 class Scored(Protocol):
-    """A prediction that was measured."""
+    """A prediction with its measured value."""
 
     @property
     def kind(self) -> str: ...
@@ -37,7 +37,7 @@ class Scored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Of the predictions of one figure."""
+    """Accuracy of all predictions of one kind."""
 
     kind: str
     what: str
@@ -49,12 +49,12 @@ class Calibration:
 
 
 def comparable(each: Scored) -> bool:
-    """Whether a ratio says anything: both sides are finite and above 0."""
+    """Whether the ratio of the two values is meaningful: both are finite and above 0."""
     return 0 < each.predicted < math.inf and 0 < each.measured < math.inf
 
 
 def calibrate(scored: Iterable[Scored]) -> list[Calibration]:
-    """By kind and figure, in the order of their names."""
+    """Accuracy by kind and figure, sorted by name."""
     groups: dict[tuple[str, str], list[Scored]] = {}
     for each in scored:
         if comparable(each):

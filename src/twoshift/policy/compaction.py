@@ -1,4 +1,4 @@
-"""Which parts of a stream are merged: neighbours of about the same size, so that a row is written again only rarely."""
+"""Which parts of a stream to merge: neighbours of about the same size, so that rows are rarely written again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["SmallPart", "parts_to_merge"]
 
 @dataclass(frozen=True, slots=True)
 class SmallPart:
-    """A part, by how many windows it holds and how large it is."""
+    """A part, with its number of windows and its size."""
 
     windows: int
     size_bytes: int

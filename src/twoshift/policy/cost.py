@@ -48,7 +48,7 @@ class Sample:
 
 
 class Ceiling(NamedTuple):
-    """What a call of that size took: one that is no larger in any way takes no longer."""
+    """Measured time of a call; a call that is no larger in any respect takes no longer."""
 
     rows: int
     tokens: int
@@ -101,11 +101,11 @@ class CallCost:
         return name + "+rows" * (self.per_row_s > 0) + "+squares" * (self.per_square_s > 0)
 
     def row_s(self, tokens: float, longest: float) -> float:
-        """What one more row of so many tokens adds to a call that is past its floor."""
+        """Seconds that one more row with this many tokens adds to a call above its floor."""
         return self.per_row_s + tokens * (self.per_token_s + self.per_square_s * longest)
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """Predicted seconds; `quantile` of the residual: 0.9 is met by nine in ten of the calls that do not stall."""
+        """Predicted seconds at a quantile of the residual: with 0.9, nine in ten calls that do not stall are faster."""
         line = self.overhead_s + self.per_token_s * size.tokens + self.per_square_s * size.squares
         if self.per_row_s:
             line += self.per_row_s * size.rows
@@ -136,7 +136,7 @@ class CallCost:
         return replace(self, ratios=(), ceilings=(), **most)
 
     def scaled(self, factor: float) -> CallCost:
-        """The curve of a device `factor` times as slow."""
+        """The curve of a device that is `factor` times as slow."""
         ceilings = tuple(c._replace(seconds=c.seconds * factor) for c in self.ceilings)
         return replace(self, ceilings=ceilings, **{name: getattr(self, name) * factor for name in _COEFFICIENTS})
 

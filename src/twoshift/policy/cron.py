@@ -52,7 +52,10 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Five fields. As in Vixie's cron a day is named by both of its fields; by either, where neither begins with *."""
+    """The five fields of a cron expression.
+
+    As in Vixie cron, a day must match both day fields; if neither begins with `*`, it must match one of them.
+    """
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -63,11 +66,13 @@ class Cron:
 
     @classmethod
     def parse(cls, given: str, field: str = "cron") -> Cron:
-        """`0 2 * * mon-fri`, `@daily`; raises InvalidInput."""
+        """Parse an expression such as `0 2 * * mon-fri` or `@daily`; raises InvalidInput."""
         words = _SHORT.get(given.strip().lower(), given).split()
         if given.strip().startswith("@") and len(words) == 1:
             near = difflib.get_close_matches(given.strip().lower(), _SHORT, 1, 0.3)
-            raise InvalidInput(field, given, f"one of {', '.join(_SHORT)}{f'; {near[0]}?' if near else ''}")
+            raise InvalidInput(
+                field, given, f"one of {', '.join(_SHORT)}{f'; did you mean {near[0]}?' if near else ''}"
+            )
         if len(words) != len(_FIELDS) or len(given) > 1000:
             raise InvalidInput(
                 field, given, "five fields: minute hour day-of-month month day-of-week, such as 0 2 * * *"
@@ -88,12 +93,12 @@ class Cron:
         return made
 
     def matches(self, minute: int) -> bool:
-        """Whether it names that minute."""
+        """Whether the expression matches this minute."""
         day, rest = divmod(minute, _DAY)
         return self._has(day) and rest // 60 in self.hours and rest % 60 in self.minutes
 
     def after(self, minute: int) -> Iterator[int]:
-        """The minutes that it names from the next one on."""
+        """Matching minutes after this one, in order."""
         first, rest = divmod(minute, _DAY)
         for day in range(first, first + _SEARCH_DAYS):
             if self._has(day):
@@ -102,7 +107,7 @@ class Cron:
                 yield from (day * _DAY + each for each in times[begin:])
 
     def before(self, minute: int) -> Iterator[int]:
-        """Those that it names up to the last one before that, backwards."""
+        """Matching minutes before this one, latest first."""
         last, rest = divmod(minute, _DAY)
         for day in range(last, last - _SEARCH_DAYS, -1):
             if self._has(day):

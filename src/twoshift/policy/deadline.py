@@ -1,4 +1,4 @@
-"""When a job will end, how likely that is inside its window, and how many workers it would take."""
+"""Predicts when a job ends, how likely it meets its window, and how many workers it needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from twoshift.policy.duration_histogram import DurationHistogram
 __all__ = ["DeadlineLimits", "DeadlinePolicy", "Outlook", "Verdict"]
 
 _Z = NormalDist()
-_SURE = 1e-4  # chances closer to 0 or 1 than this are called 0 and 1
+_SURE = 1e-4  # probabilities closer to 0 or 1 than this are rounded
 
 
 class Verdict(enum.StrEnum):
-    """A job's prospects in a word."""
+    """Prospects of a job, in one word."""
 
     UNKNOWN = "unknown"  # nothing was observed or planned
     ON_TRACK = "on_track"
@@ -29,7 +29,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineLimits:
-    """How sure is sure, and how much the past says about the future."""
+    """Confidence levels, and how fast old measurements lose weight."""
 
     target_chance: float = 0.9  # on track at or above it, missing at or below its complement
     half_life_s: float = 3600.0  # an observation this old counts half
@@ -39,11 +39,11 @@ class DeadlineLimits:
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.target_chance < 1:
-            raise InvalidInput("target_chance", self.target_chance, "0.5 up to, not including, 1")
+            raise InvalidInput("target_chance", self.target_chance, "a number from 0.5 to below 1")
         if not 0 < self.half_life_s < math.inf:
             raise InvalidInput("half_life_s", self.half_life_s, "finite seconds above 0")
         if not 0 <= self.drift < 1:
-            raise InvalidInput("drift", self.drift, "0 up to, not including, 1")
+            raise InvalidInput("drift", self.drift, "a number from 0 to below 1")
         if not 0 < self.planned_error < math.inf:
             raise InvalidInput("planned_error", self.planned_error, "a finite number above 0")
         if not self.slowest_factor >= 1:
@@ -52,24 +52,24 @@ class DeadlineLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of a job's end; times are on the caller's clock, None where nothing can be said."""
+    """Predictions about the end of a job, on the caller's clock; None where nothing can be predicted."""
 
     verdict: Verdict
     eta_s: float | None  # as likely later as earlier
     p10_s: float | None
     p90_s: float | None
-    chance: float | None  # of ending by the deadline
-    laxity_s: float | None  # what the deadline leaves after the ETA; negative: late by so much
+    chance: float | None  # probability to end by the deadline
+    laxity_s: float | None  # deadline minus ETA; negative if late
     workers_needed: int | None  # for the target chance; None: unknown, or no number is enough
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The seconds a rest of a job takes, at any quantile."""
+    """Predicts the seconds that the rest of a job takes, at any quantile."""
 
     items: float
     worker_items_per_s: float
-    shards: float  # into which the rest is cut: no more workers than that can help
+    shards: float  # remaining shards: more workers than this do not help
     spread: float  # log standard deviation of the mean rate
     slowest_s: Callable[[float, float], float]  # (quantile, draws): what the slowest shard adds
 
@@ -105,10 +105,10 @@ class _Model:
 
 
 class DeadlinePolicy:
-    """Learns from finished shards and says when the rest will be done.
+    """Learns from finished shards and predicts when the rest is done.
 
-    A job ends with its slowest shard, so the ETA is the work left over the fleet's rate, plus what the
-    slowest of the last shards takes longer than the mean.
+    A job ends with its slowest shard, so the ETA is the remaining work divided by the fleet's rate, plus the time by
+    which the slowest of the last shards exceeds the mean.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class DeadlinePolicy:
         self._seen = _Evidence(self.limits.half_life_s)
 
     def observed(self, items: float, seconds: float, now_s: float) -> None:
-        """One worker finished a shard of so many items in so many seconds."""
+        """A worker finished a shard of `items` items in `seconds`."""
         if not 0 < items < math.inf:
             raise InvalidInput("items", items, "a number above 0")
         if not 0 < seconds < math.inf:
@@ -135,13 +135,13 @@ class DeadlinePolicy:
         self._seen.add(items, seconds, now_s)
 
     def lost(self, seconds: float, now_s: float) -> None:
-        """A worker spent so many seconds on nothing: a shard it lost, a restart."""
+        """A worker lost this many seconds, for example on a shard that it lost or on a restart."""
         if not 0 <= seconds < math.inf:
             raise InvalidInput("seconds", seconds, "seconds, 0 or more")
         self._seen.add_lost(seconds, now_s)
 
     def outlook(self, remaining_items: float, workers: int, now_s: float) -> Outlook:
-        """The prospects of a job with so much left to commit, on so many workers from now on."""
+        """Predict the end of a job with this much work left, on this many workers."""
         if not 0 <= remaining_items < math.inf:
             raise InvalidInput("remaining_items", remaining_items, "a number, 0 or more")
         if workers < 0:
@@ -162,18 +162,18 @@ class DeadlinePolicy:
         return Outlook(self._verdict(chance), eta_s, p10_s, p90_s, chance, self.deadline_s - eta_s, needed)
 
     def workers_for(self, remaining_items: float, chance: float, now_s: float) -> int | None:
-        """How many workers, from now on, end the rest in time with that chance; None: no number does, or unknown."""
+        """Workers that finish the rest in time with this probability; None if no number does, or if it is unknown."""
         model = self._model(remaining_items) if remaining_items > 0 else None
         return None if model is None else model.workers_needed(self.deadline_s - now_s, chance)
 
     @property
     def evidence(self) -> float:
-        """How many finished shards it has learned from; old ones count less."""
+        """Number of finished shards that it has learned from; old ones count less."""
         return self._seen.count
 
     @property
     def mean_shard_s(self) -> float:
-        """What a shard takes; 0 before the first."""
+        """Mean seconds of a shard; 0 before the first shard."""
         return self._seen.mean_s if self._seen.count else 0.0
 
     def _verdict(self, chance: float) -> Verdict:
@@ -256,7 +256,7 @@ class _Evidence:
 
     @property
     def count(self) -> float:
-        """How many equally weighted shards this evidence is worth."""
+        """Number of equally weighted shards that this evidence is worth."""
         return self._weight**2 / self._weight_squared if self._weight_squared > 0 else 0.0
 
     @property

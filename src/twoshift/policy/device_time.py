@@ -1,4 +1,4 @@
-"""Whose time on the device it is, where calls of two lanes share it."""
+"""Divides the device time between calls of two lanes that run at the same time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["DeviceTime"]
 
 
 class DeviceTime:
-    """Splits the time in which the device is busy evenly among the calls on it: the parts sum to it exactly."""
+    """Divides the busy time of a device evenly among the calls on it; the shares add up to the busy time."""
 
     __slots__ = ("_at_s", "_shares_s", "busy_s")
 
@@ -16,12 +16,12 @@ class DeviceTime:
         self._shares_s: dict[int, float] = {}  # call -> its part so far
 
     def began(self, call: int, now_s: float) -> None:
-        """A call has the device from now on, with those that have it already."""
+        """A call starts on the device, beside the calls that run already."""
         self._advance(now_s)
         self._shares_s[call] = 0.0
 
     def ended(self, call: int, now_s: float) -> float:
-        """The call's part."""
+        """The device time of a call that has ended."""
         self._advance(now_s)
         return self._shares_s.pop(call)
 

@@ -1,4 +1,4 @@
-"""Histograms of seconds in buckets 5 % wide: constant memory, whatever the number of shards."""
+"""Histograms of seconds with buckets 5 % wide: constant memory, whatever the number of values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _middle_s(bucket: int) -> float:
 
 
 class DurationHistogram:
-    """Weighted seconds, asked for their quantiles."""
+    """Weighted histogram of seconds, for quantiles."""
 
     def __init__(self) -> None:
         self._weights = [0.0] * _BUCKETS
@@ -35,7 +35,7 @@ class DurationHistogram:
         self._weights = [weight * factor for weight in self._weights]
 
     def quantile(self, share: float) -> float:
-        """The seconds that this share of the weight does not exceed, to a bucket."""
+        """The seconds that this share of the weight does not exceed, to the width of a bucket."""
         above = (1 - share) * sum(self._weights)
         bucket = _BUCKETS - 1
         while bucket > 0 and (above := above - self._weights[bucket]) >= 0:

@@ -39,7 +39,7 @@ _MOST_SAMPLES = 1500
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted curve and what is known about its quality."""
+    """A fitted curve and its quality."""
 
     cost: CallCost
     error: float  # mean relative error on sizes held out, stalled samples apart; NaN with fewer than three sizes
@@ -49,7 +49,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Which coefficients are free."""
+    """The free coefficients of a curve."""
 
     overhead: bool = True
     floor: bool = False
@@ -59,7 +59,7 @@ class _Shape:
 
     @property
     def free(self) -> list[int]:
-        """The places of the free coefficients in theta."""
+        """Positions of the free coefficients in theta."""
         return [0] * self.overhead + [1] + [2] * self.floor + [3] * self.squares + [4] * self.rows
 
 
@@ -94,7 +94,7 @@ class _Data:
 
 
 def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Fit:
-    """The best shape by held-out error, fitted to all samples; raises InvalidInput on fewer than two sizes."""
+    """Fit the shape with the lowest held-out error to all samples; raises InvalidInput for fewer than two sizes."""
     everything = _data(samples, weights)
     data = _thinned(everything)
     shape, errors = _best_shape(data)
@@ -107,7 +107,7 @@ def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = N
 
 
 def _best_shape(data: _Data) -> tuple[_Shape, _Floats]:
-    """The shape that predicts what it has not seen best, and its errors there."""
+    """The shape with the lowest error on held-out samples, and its errors."""
     folds = _folds(data)
     best, errors = _SHAPES[0], _held_out_errors(data, _SHAPES[0], folds)
     for shape in _SHAPES[1:]:
@@ -127,7 +127,7 @@ def _better(
 
 
 def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float], measured: int | None = None) -> CallCost:
-    """The same shape fitted to newer samples, from where it was: quick enough for a serving loop.
+    """Fit the same shape to newer samples, starting from the current coefficients; fast enough for a serving loop.
 
     The residual is that of the first `measured` samples.
     """
@@ -173,7 +173,7 @@ def _arrays(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data
 
 
 def _thinned(data: _Data) -> _Data:
-    """No more samples than help: some of every size, spread over the times that were measured at it."""
+    """Reduce the samples: keep some of every size, spread over the times at which they were measured."""
     count = len(data.seconds)
     if count <= _MOST_SAMPLES:
         return data
@@ -192,12 +192,12 @@ def _thinned(data: _Data) -> _Data:
 
 
 def _middles(count: int, picked: int) -> NDArray[np.int64]:
-    """So many positions, evenly spaced and off both ends: the last may be a stall."""
+    """`picked` evenly spaced positions out of `count`, without both ends: the last sample may be a stall."""
     return ((np.arange(picked) + 0.5) * count / picked).astype(np.int64)
 
 
 def _can_tell(data: _Data, shape: _Shape) -> bool:
-    """Whether rows, and length squared, can be told from tokens: not where all rows are about as long."""
+    """Whether samples can separate the cost of rows or of length squared from tokens: lengths must differ."""
     return not (shape.squares and _alike(data.squares / data.tokens)) and not (
         shape.rows and _alike(data.tokens / data.rows)
     )
@@ -208,7 +208,7 @@ def _alike(lengths: _Floats) -> bool:
 
 
 def _folds(data: _Data) -> list[NDArray[np.bool_]]:
-    """Masks of what is held out; all samples of one size stay together, or nothing would be held out."""
+    """Masks of held-out samples; all samples of one size are held out together."""
     group = data.groups()
     count = min(8, int(group.max()) + 1)
     return [group % count == k for k in range(count)]
@@ -279,7 +279,7 @@ def _robust(data: _Data, shape: _Shape, theta: _Floats, rounds: int = 10) -> _Fl
 
 
 class _Linear(NamedTuple):
-    """A curve around some coefficients."""
+    """A linearised curve around given coefficients."""
 
     gradient: _Floats
     predicted: _Floats

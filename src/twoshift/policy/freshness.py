@@ -28,10 +28,10 @@ class WindowCost:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fixed_s) and self.fixed_s >= 0 and math.isfinite(self.row_s) and self.row_s > 0):
-            raise InvalidInput("cost", (self.fixed_s, self.row_s), "finite seconds, for a row above 0")
+            raise InvalidInput("cost", (self.fixed_s, self.row_s), "finite numbers of seconds, and more than 0 per row")
 
     def seconds(self, rows: float) -> float:
-        """From its close to its commit, where nothing is before it."""
+        """Seconds from closing a window to its commit, if no other window is before it."""
         return self.fixed_s + rows * self.row_s
 
     @property
@@ -42,7 +42,7 @@ class WindowCost:
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """Rows that are collected and not scored yet."""
+    """Collected rows that are not scored yet."""
 
     rows: int
     oldest_s: float  # when its oldest row arrived at the source, on the clock of `now_s`
@@ -63,7 +63,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """What it takes until a stream is up to date again."""
+    """Time and rows until a stream is up to date again."""
 
     rows: float
     seconds: float  # inf: rows arrive faster than they are scored
@@ -71,7 +71,7 @@ class CatchUp:
 
 
 class FreshnessPolicy:
-    """Decides when a window is closed."""
+    """Decides when to close a window."""
 
     def __init__(self, objective_s: float) -> None:
         if not (math.isfinite(objective_s) and objective_s > 0):
@@ -79,7 +79,7 @@ class FreshnessPolicy:
         self.objective_s = objective_s
 
     def most_rows(self, cost: WindowCost) -> int:
-        """Of a window: as many as the curve pays for, and no more than a crash may cost."""
+        """Largest window: limited by the cost curve, and by the work that a crash may lose."""
         longest_s = max(_LONGEST_S, self.objective_s)
         bounded = min(cost.paid_rows, longest_s / cost.row_s, _MOST_ROWS)
         return max(1, math.ceil(bounded))
@@ -87,7 +87,7 @@ class FreshnessPolicy:
     def decide(
         self, window: OpenWindow, cost: WindowCost, rate_rows_s: float, busy_until_s: float, now_s: float
     ) -> Collect | Close:
-        """`rate_rows_s` is how fast rows arrive, `busy_until_s` when the windows before this one will be done."""
+        """Close the window or wait; `busy_until_s` is the predicted end of the windows before it."""
         left = self.most_rows(cost) - window.rows
         if window.rows == 0:
             return Collect(None, left)
@@ -98,13 +98,13 @@ class FreshnessPolicy:
         return Close() if until_s <= now_s else Collect(until_s, left)
 
     def _latest_s(self, window: OpenWindow, cost: WindowCost, rate_rows_s: float, now_s: float) -> float:
-        """The last moment to close it at which its oldest row is fresh enough, with the rows that come until then."""
+        """The latest time to close the window so that its oldest row, with later arrivals, is fresh enough."""
         due_s = window.oldest_s + _MARGIN * self.objective_s
         free_s = due_s - cost.seconds(window.rows) - now_s
         return now_s + free_s / (1 + max(0.0, rate_rows_s) * cost.row_s)
 
     def catch_up(self, backlog_rows: float, rate_rows_s: float, cost: WindowCost) -> CatchUp:
-        """How long a backlog takes beside the rows that go on arriving."""
+        """Time to work off a backlog while more rows arrive."""
         rows = self.most_rows(cost)
         rate = rows / cost.seconds(rows)
         spare = rate - max(0.0, rate_rows_s)

@@ -1,4 +1,4 @@
-"""How many processes read, prepare and answer requests in front of the devices."""
+"""Number of front-end processes that read, prepare and answer requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PER_REPLICA = 5  # each costs a replica a read and a write for a call: with mor
 
 
 def fronts_wanted(requests_per_s: float, request_s: float, cores: int, replicas: int = 1) -> int:
-    """For so many requests a second at the devices, each of which costs a host `request_s`; 0: not measured yet."""
+    """Number of front-end processes for this request rate; `request_s` is the host time of a request (0: unknown)."""
     busy = requests_per_s * (request_s or FIRST_REQUEST_S)
     return max(1, min(math.ceil(busy / _BUSY), cores - _OTHER_CORES, _PER_REPLICA * replicas))
 

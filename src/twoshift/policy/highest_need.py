@@ -1,4 +1,4 @@
-"""The highest need of a while: what a fleet may not shrink below yet."""
+"""The highest number of replicas needed in a period: a fleet does not shrink below it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HighestNeed:
 
     @property
     def held(self) -> list[tuple[float, int]]:
-        """What it remembers: when each need was last held, oldest first."""
+        """State: when each need was last seen, oldest first."""
         return [*self._needs]
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Hours of the week in which a job may run."""
+"""The hours of the week in which a job may run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ _PART = re.compile(
     r"(?:(?P<from>\d{1,2}:\d{2})\s*-\s*(?P<to>\d{1,2}:\d{2}))?",
     re.IGNORECASE,
 )
-_ACCEPTED = "two times of the day, such as 22:00-06:00, or also days: 'mon-fri 22:00-06:00, sat, sun'"
+_ACCEPTED = "hours such as 22:00-06:00, or hours and days such as 'mon-fri 22:00-06:00, sat, sun'"
 
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Spans of a week, in minutes from Monday 00:00; one that ends before it begins goes on in the next day or week."""
+    """Spans of a week, in minutes from Monday 00:00.
+
+    A span that ends before it begins continues in the next day or week.
+    """
 
     spans: tuple[tuple[int, int], ...]
     text: str
 
     @classmethod
     def parse(cls, given: str, field: str = "hours") -> Hours:
-        """`22:00-06:00`, or `mon-fri 22:00-06:00, sat, sun`: a span belongs to the day on which it begins."""
+        """Parse `22:00-06:00` or `mon-fri 22:00-06:00, sat, sun`; a span belongs to the day on which it begins."""
         spans = list[tuple[int, int]]()
         for part in given.split(","):
             found = _PART.fullmatch(part.strip())
@@ -45,7 +48,7 @@ class Hours:
         return self.text
 
     def contains(self, minute: int) -> bool:
-        """Whether a minute of the week lies in them."""
+        """Whether a minute of the week is in one of the spans."""
         return any(
             begin <= minute < end if begin < end else minute >= begin or minute < end for begin, end in self.spans
         )

@@ -1,4 +1,4 @@
-"""How many workers a job with a window has: as few as end it in time."""
+"""Number of workers of a job with a window: the smallest number that finishes in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVEN = 0.5  # a chance: before there is evidence nobody is surer
 
 @dataclass(frozen=True, slots=True)
 class JobScaleLimits:
-    """How many, and how sure a change has to be."""
+    """Bounds of the number of workers, and the confidence that a change needs."""
 
     most: int
     load_s: float  # until a new worker takes its first shard
@@ -32,21 +32,21 @@ class JobScaleLimits:
 
 @dataclass(frozen=True, slots=True)
 class WantedWorkers:
-    """A decision; `workers` is as many as there are where nothing is to change."""
+    """A decision; `workers` is the current number if nothing should change."""
 
     workers: int
     why: str = ""
 
 
 class JobScalePolicy:
-    """Asks a job's DeadlinePolicy; a change is followed by a time in which new workers show what they do."""
+    """Sizes a job by its DeadlinePolicy; after a change it waits until the new workers have shown their speed."""
 
     def __init__(self, deadline: DeadlinePolicy, limits: JobScaleLimits) -> None:
         self._deadline, self.limits = deadline, limits
         self._quiet_until_s = -math.inf
 
     def decide(self, remaining_items: float, workers: int, idle_shards: int, now_s: float) -> WantedWorkers:
-        """How many workers there should be; `idle_shards` are those that no worker has yet."""
+        """Number of workers that the job should have; `idle_shards` is the number of shards without a worker."""
         as_now = WantedWorkers(workers)
         if now_s < self._quiet_until_s or remaining_items <= 0:
             return as_now
@@ -54,11 +54,11 @@ class JobScalePolicy:
         useful = min(limits.most, workers + idle_shards)  # more would find nothing to do
         more = self._needed(remaining_items, limits.grow_chance if is_sure else _EVEN, now_s, limits.load_s)
         if more > workers and useful > workers and self._deadline.deadline_s - now_s > limits.load_s:
-            return self._changed(min(more, useful), "more finish in time", now_s)
+            return self._changed(min(more, useful), "more workers are needed to finish in time", now_s)
         if not is_sure:
             return as_now
         fewer = self._needed(remaining_items, limits.release_chance, now_s, 0.0)
-        return self._changed(fewer, "fewer still finish in time", now_s) if fewer < workers else as_now
+        return self._changed(fewer, "fewer workers are enough to finish in time", now_s) if fewer < workers else as_now
 
     def _needed(self, items: float, chance: float, now_s: float, lost_s: float) -> int:
         found = self._deadline.workers_for(items, chance, now_s + lost_s)

@@ -1,4 +1,4 @@
-"""The states of a server's jobs, what moves them, and the status that a batch has by its job's."""
+"""The states of jobs on a server, the moves between them, and the status of a batch that follows from its job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Move(NamedTuple):
 
 
 class JobMove(enum.Enum):
-    """Everything that changes a job's state, whatever its kind. In another state than those before it does nothing."""
+    """A change of a job's state, for jobs and batches. In a state that is not in `before`, it does nothing."""
 
     BEGIN = _Move((JobState.QUEUED,), JobState.RUNNING)
     PUT_OFF = _Move((JobState.QUEUED, JobState.RUNNING), JobState.QUEUED)  # its model is away, or it is held back
@@ -30,17 +30,17 @@ class JobMove(enum.Enum):
 
     @property
     def before(self) -> tuple[JobState, ...]:
-        """The states in which it does something."""
+        """The states in which the move has an effect."""
         return self.value.before
 
     @property
     def after(self) -> JobState:
-        """The state that it leads to."""
+        """The state after the move."""
         return self.value.after
 
 
 def batch_status(end: BatchStatus | None, is_cancelled: bool, job: JobState | None) -> BatchStatus:
-    """What clients see of a batch: its end, else what somebody wants of it, else how far its job is."""
+    """Status of a batch as clients see it: its end, else the requested change, else the progress of its job."""
     if end is not None:
         return end
     if is_cancelled:
@@ -55,7 +55,7 @@ def batch_status(end: BatchStatus | None, is_cancelled: bool, job: JobState | No
 
 
 def batch_end(is_refused: bool, is_cancelled: bool, job: JobState | None, not_run: int) -> BatchStatus:
-    """How a batch ends whose files are made: of a refused one there are none."""
+    """Final status of a batch after its files are written; a refused batch has no files."""
     if is_cancelled:
         return BatchStatus.CANCELLED
     if is_refused:

@@ -27,7 +27,7 @@ _MOST_ROWS = 10_000_000
 
 
 class RecordedLanes(LanePolicy):
-    """A LanePolicy that tells `sink` every event and every decision."""
+    """A LanePolicy that reports every event and every decision to `sink`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class RecordedLanes(LanePolicy):
 
 
 class RecordedAdmission(AdmissionPolicy):
-    """An AdmissionPolicy whose answers go into the journal of its lanes."""
+    """An AdmissionPolicy that records its answers in the journal of its lanes."""
 
     def __init__(self, lanes: RecordedLanes, max_waiting: int = 4096) -> None:
         super().__init__(lanes, max_waiting)
@@ -106,14 +106,14 @@ class RecordedAdmission(AdmissionPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a replay compared with its record."""
+    """Result of a replay, compared with its record."""
 
     decisions: int
     difference: str | None  # None: every decision was the same
 
 
 def replay(entries: Iterable[_Entry]) -> Replay:
-    """Feed recorded events to fresh policies and compare; raises Broken on a journal that cannot be read."""
+    """Feed recorded events to new policies and compare the decisions; raises Broken if the journal cannot be read."""
     decisions = 0
     try:
         stream = iter(entries)
@@ -121,12 +121,18 @@ def replay(entries: Iterable[_Entry]) -> Replay:
         for number, entry in enumerate(stream, start=2):
             if entry[:1] == ["end"]:
                 if entry[1:] != [number - 1]:
-                    return Replay(decisions, f"{number - 1} entries before the end, where {entry[1:]} were recorded")
+                    return Replay(
+                        decisions,
+                        f"the journal has {number - 1} entries, but its last line counts {entry[1:]}: some are missing",
+                    )
                 continue
             for recorded, decided in player.play(entry):
                 decisions += 1
                 if recorded != decided:
-                    return Replay(decisions, f"entry {number}: recorded {recorded!s:.200}, decided {decided!s:.200}")
+                    return Replay(
+                        decisions,
+                        f"entry {number}: recorded decision {recorded!s:.200}, replayed decision {decided!s:.200}",
+                    )
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise Broken(f"the journal cannot be replayed: {error}"[:500]) from error
     return Replay(decisions, None)

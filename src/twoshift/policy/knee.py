@@ -1,4 +1,4 @@
-"""How long a call needs to be: longer ones buy batch work next to nothing and cost live callers their median."""
+"""The useful length of a call: a longer call hardly speeds up batch work, but delays live requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each lane has had of a device, and what background work is owed of it."""
+"""Device time of each lane, and the minimum share that is owed to background work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["LaneAccounts"]
 
 
 class LaneAccounts:
-    """Each call is charged to the lanes of its rows, by their tokens."""
+    """Charges each call to the lanes of its rows, in proportion to their tokens."""
 
     def __init__(self, limits: LaneLimits, background: BackgroundQueue) -> None:
         self._background, self._min_share = background, limits.min_share
@@ -21,12 +21,12 @@ class LaneAccounts:
         self.owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
 
     def check_owed(self) -> None:
-        """Nothing is owed to nobody."""
+        """Reset what is owed if no background work waits for it."""
         if not self._background.owed_blocks:
             self.owed_s = 0.0
 
     def finished(self, call: Call, elapsed_s: float) -> None:
-        """Charge each lane its tokens' part of the call."""
+        """Charge each lane its share of the call, by tokens."""
         per_token_s = elapsed_s / max(1, call.size.tokens)
         background_tokens = 0
         for part in call.background:
@@ -42,7 +42,7 @@ class LaneAccounts:
             self.owed_s = min(most_s, max(-most_s, self.owed_s + short_s))
 
     def charge(self, lane: Lane, rows: int, tokens: int, elapsed_s: float) -> None:
-        """The device worked for a lane outside a planned call: a failed call's rows were tried again."""
+        """Charge device time outside a planned call: the rows of a failed call ran again."""
         self._charge(lane, rows, tokens, elapsed_s / max(1, tokens), 0)
 
     def _charge(self, lane: Lane, rows: int, tokens: int, per_token_s: float, riding: int) -> None:

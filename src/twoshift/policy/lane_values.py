@@ -1,4 +1,4 @@
-"""What bounds the calls of a device, and what its policy says of them."""
+"""Limits of the calls on a device, and the decisions of its policy."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _LEAST_CALL_S = 0.001  # of the host's time
 
 
 class Slot(enum.StrEnum):
-    """A place on the device for a call."""
+    """A place for a call on the device."""
 
-    SHARED = "shared"  # the only one: calls of both lanes follow each other
-    LIVE = "live"  # on a stream that overtakes background calls on the device
-    BACKGROUND = "background"  # beside the live one
-    WHOLE = "whole"  # all lanes at once, where calls run in lanes side by side
+    SHARED = "shared"  # the only slot: calls of all lanes run one after another
+    LIVE = "live"  # on a stream with priority over background calls
+    BACKGROUND = "background"  # beside the live slot
+    WHOLE = "whole"  # all lanes of the device at once, if it is divided into lanes
 
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """What bounds a call. With no SLO there is no live endpoint on the device, and only the caps count."""
+    """Limits of a call. Without an SLO there is no live endpoint on the device, and only the caps apply."""
 
     max_rows: int = 1024
     max_tokens: int = 1 << 20
     slo_s: float | None = None
-    outside_s: float = 0.0  # what the stages outside the device take of the SLO
+    outside_s: float = 0.0  # part of the SLO for the stages outside the device
     call_budget_s: float | None = None  # overrides the derived length of calls that carry background rows
-    quantile: float = 0.9  # of the cost's residual: how cautious predictions are
+    quantile: float = 0.9  # quantile of the cost's residual: how cautious predictions are
     tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
-    min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
-    background_depth: int = 0  # calls in the background slot; 0: there is none, and both lanes share one
-    lanes: int = 1  # calls in the shared slot, side by side, each with its part of the device
-    live_slowdown: float | None = None  # mean live latency beside background calls over that without, at the most
+    min_share: float = 0.0  # share of the device for background work that would miss its deadline
+    background_depth: int = 0  # calls in the background slot; 0: live and background share one slot
+    lanes: int = 1  # calls that run at the same time, each on its part of the device
+    live_slowdown: float | None = None  # limit for mean live latency with background calls / without
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
@@ -61,7 +61,7 @@ class LaneLimits:
             )
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
         if self.call_budget_s is not None and not 0 < self.call_budget_s <= most_s:
-            accepted = f"above 0 and at most {most_s:g} s: a live row may have to wait for such a call"
+            accepted = f"a number above 0 and at most {most_s:g}: a live row may have to wait for such a call"
             raise InvalidInput("call_budget_s", self.call_budget_s, accepted)
         if self.live_slowdown is not None and not (math.isfinite(self.live_slowdown) and self.live_slowdown >= 1):
             raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")
@@ -72,12 +72,12 @@ class LaneLimits:
 
     @property
     def live_call_s(self) -> float:
-        """Half of what is left of the SLO: a live row may meet a running call and then needs its own."""
+        """Half of the remaining SLO: a live row may have to wait for a running call before its own."""
         return math.inf if self.slo_s is None else (self.slo_s - self.outside_s) / 2
 
     @property
     def budget_s(self) -> float:
-        """The longest call that may carry background rows; most are only as long as the curve's knee needs."""
+        """The longest call that may contain background rows; most calls end earlier, at the knee of the curve."""
         return self.live_call_s if self.call_budget_s is None else self.call_budget_s
 
 
@@ -110,7 +110,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Refuse these now: live rows that can no longer make it, or background rows no call may hold."""
+    """Refuse these rows now: live rows that can no longer meet their deadline, or background rows that fit no call."""
 
     live: tuple[Item, ...]
     background: tuple[Slice, ...]
@@ -125,11 +125,11 @@ class Idle:
 
 @dataclass(slots=True)
 class LaneUse:
-    """What a lane has had of the device; over all lanes it sums to what the device did."""
+    """Device time and rows of a lane; the sum over all lanes is what the device did."""
 
     rows: int = 0
     tokens: int = 0
     device_s: float = 0.0
     riding_rows: int = 0
-    output_tokens: int = 0  # that a language model generated
-    output_s: float = 0.0  # of the device time: for those, and not for the prompts
+    output_tokens: int = 0  # tokens generated by a language model
+    output_s: float = 0.0  # device time for generated tokens, without prompts

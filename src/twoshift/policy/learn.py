@@ -1,4 +1,4 @@
-"""The cost curve while it is in use: it follows the device with bounded memory."""
+"""Keeps a cost curve up to date while it is used, in bounded memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CostLearner:
         self._buckets: dict[int, deque[tuple[int, CallSize, float, float]]] = {}
 
     def observed(self, size: CallSize, seconds: float, ended_s: float = 0.0) -> bool:
-        """Learn from one finished call; True when the curve, or what is usual, has changed."""
+        """Learn from one finished call; True if the curve, or the usual level, has changed."""
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return False  # a clock that did not move says nothing about the device
         self._calls += 1
@@ -98,7 +98,7 @@ class CostLearner:
         return shifted
 
     def forget(self) -> bool:
-        """Believe what is usual again: what was learned is too old; True when that changes the curve."""
+        """Return to the usual level, because the recent measurements are too old; True if that changes the curve."""
         changed = self.cost != self.usual
         self.take_level(0.0)
         return changed
@@ -112,13 +112,13 @@ class CostLearner:
         self._buckets.clear()
 
     def scale_usual(self, factor: float) -> None:
-        """The device is usually so many times as slow, on the word of somebody else."""
+        """The device is usually `factor` times as slow, as another source says."""
         self.usual, self.cost = self.usual.scaled(factor), self.cost.scaled(factor)
         self._usual_level.clear()
         self._clear_recent()
 
     def fastest_s(self, size: CallSize, now_s: float) -> float | None:
-        """What a call takes at the least, by the fastest of about its size lately; None where there were too few."""
+        """Time of the fastest recent call of about this size; None if there were too few."""
         size_class = _size_class(size)
         near = [
             seconds / self.cost.seconds(seen)
@@ -235,5 +235,5 @@ class CostLearner:
 
 
 def _size_class(size: CallSize) -> int:
-    """Half an octave of tokens."""
+    """Size class of a call: half an octave of tokens."""
     return round(2 * math.log2(max(1, size.tokens)))

@@ -1,4 +1,4 @@
-"""What calls of a device cost as its policy has learned it, and the predictions that it decides by."""
+"""The learned cost curves of a device, and the predictions that its policy decides with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORGET_S = 1.0  # of silence, after which what was learned about a slow device i
 
 
 class LearnedCurves:
-    """The curves of a device's slots, learned from its calls."""
+    """The cost curves of a device's slots, learned from its calls."""
 
     def __init__(
         self, cost: CallCost, limits: LaneLimits, running: RunningCalls, lane_cost: CallCost | None = None
@@ -37,25 +37,25 @@ class LearnedCurves:
 
     @property
     def cost(self) -> CallCost:
-        """The curve as learned so far, of calls with background rows."""
+        """The learned curve of calls with background rows."""
         self.learn()
         return self.slots.learners[self.background_slot].cost
 
     @property
     def whole_cost(self) -> CallCost:
-        """The same, of live calls that have the device to themselves."""
+        """The learned curve of live calls that have the device to themselves."""
         self.learn()
         return self.slots.learners[self.whole_slot].cost
 
     def usual_pace(self, size: CallSize) -> float:
-        """How long such a call takes usually, as a share of what the profile says."""
+        """Usual time of such a call, relative to the profile."""
         self.learn()
         # In a lane the profile is only a bound: that a call is quicker there says nothing about it.
         slots = (self.whole_slot,) if self._limits.lanes > 1 else (self.whole_slot, self.background_slot)
         return min(self.slots.learners[slot].usual.seconds(size) for slot in slots) / self._profile.seconds(size)
 
     def predict_s(self, size: CallSize, slot: Slot | None = None) -> float:
-        """The cautious prediction that every decision is made with; of a live call unless told."""
+        """The cautious prediction with which every decision is made; for a live call by default."""
         return (self._live if slot is None else self.cautious[slot]).seconds(size)
 
     def ever_s(self, size: CallSize, whole: bool = True) -> float:
@@ -64,7 +64,7 @@ class LearnedCurves:
         return min(self._usual[slot].seconds(size), self.cautious[slot].seconds(size))
 
     def fastest_s(self, size: CallSize, whole: bool, now_s: float) -> float | None:
-        """What it takes at the least, by the fastest calls of about its size lately; None where there were too few."""
+        """Time of the fastest recent call of about this size; None if there were too few."""
         self.learn()
         return self.slots.learners[self.whole_slot if whole else self.live_slot].fastest_s(size, now_s)
 
@@ -76,7 +76,7 @@ class LearnedCurves:
         return (self.ever_s(size) / MOST_WRONG if fastest_s is None else fastest_s) > self._limits.budget_s + _EPSILON_S
 
     def learn(self) -> None:
-        """From the calls that have ended."""
+        """Learn from the calls that have ended."""
         for lesson in self.lessons:
             if self.slots.observed(*lesson):
                 self._reprice()
@@ -96,7 +96,7 @@ class LearnedCurves:
             self._reprice()
 
     def slow_down(self, factor: float, now_s: float) -> None:
-        """The device is so many times as slow as the profile says, for now: somebody else's calls have shown it."""
+        """The device is `factor` times as slow as the profile says for now, as calls outside this policy have shown."""
         self.slots.slow_down(factor, now_s)
         self._reprice()
 
@@ -106,7 +106,7 @@ class LearnedCurves:
             tell()
 
     def _price(self) -> None:
-        """What follows from the curves."""
+        """Update the values that are derived from the curves."""
         self._live = live = self.cautious[self.live_slot]
         self.margin = self.slots.margin(self.live_slot)  # of a prediction, that is caution
         self.live_s = longest_live_s(live, self._limits)

@@ -1,4 +1,4 @@
-"""What passes between the shard policy and whoever drives it: leases, answers and counts."""
+"""Values that the shard policy and its driver exchange: leases, answers and counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_STRIKES = 200  # strikes are kept in a byte, and a second copy may add one
 
 @dataclass(frozen=True, slots=True)
 class ShardLimits:
-    """How long a lease lasts, how often a shard may fail, and when a slow one gets a second copy."""
+    """How long a lease lasts, how often a shard may fail, and when a slow shard gets a second copy."""
 
     lease_s: float = 60.0  # inf: leases never expire
     max_errors: int = 3
@@ -47,9 +47,9 @@ class ShardLimits:
         if not self.lease_s > 0:
             raise InvalidInput("lease_s", self.lease_s, "seconds above 0")
         if not 1 <= self.max_errors <= _MOST_STRIKES:
-            raise InvalidInput("max_errors", self.max_errors, f"1 to {_MOST_STRIKES}")
+            raise InvalidInput("max_errors", self.max_errors, f"a number from 1 to {_MOST_STRIKES}")
         if not self.max_errors <= self.max_deaths <= _MOST_STRIKES:
-            raise InvalidInput("max_deaths", self.max_deaths, f"max_errors to {_MOST_STRIKES}")
+            raise InvalidInput("max_deaths", self.max_deaths, f"a number from max_errors to {_MOST_STRIKES}")
         if not 0 <= self.backoff_s < math.inf:
             raise InvalidInput("backoff_s", self.backoff_s, "a finite number of seconds, 0 or more")
         if not self.backoff_s <= self.backoff_cap_s < math.inf:
@@ -60,7 +60,7 @@ class ShardLimits:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on a shard until `expires_s`; hand it back with every event about it."""
+    """The right to work on a shard until `expires_s`; pass it back with every event about the shard."""
 
     id: int
     shard: int
@@ -73,7 +73,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do for this worker now."""
+    """There is nothing to do for this worker now."""
 
     until_s: float | None  # None: until something happens to another lease
 
@@ -93,14 +93,14 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The lease is over: stop working on the shard."""
+    """The lease has ended: stop working on the shard."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The first completion of the shard; whoever holds a lease in `cancel` works for nothing."""
+    """The first completion of the shard; the leases in `cancel` are no longer needed."""
 
     shard: int
     cancel: tuple[Lease, ...]
@@ -108,14 +108,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Somebody else was first: throw the part away."""
+    """Another worker was first: discard the part."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The shard is pending again from `ready_s`."""
+    """The shard is pending again from `ready_s` on."""
 
     shard: int
     ready_s: float
@@ -130,14 +130,14 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The shard is out of attempts; only a late completion can still save it."""
+    """The shard has no attempts left; only a late completion can still commit it."""
 
     shard: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The lease had ended before; nothing changed."""
+    """The lease had already ended; nothing changed."""
 
     shard: int
 
@@ -147,7 +147,7 @@ Ended: TypeAlias = Retry | Covered | Dead
 
 @dataclass(frozen=True, slots=True)
 class ShardCounts:
-    """Where the shards are, and what it took to get there."""
+    """Number of shards in each state, and the number of events so far."""
 
     total: int
     committed: int  # including those found at the start

@@ -1,4 +1,4 @@
-"""The leases that are out: of which shards, with which workers, and which expires first."""
+"""The active leases: their shards, their workers, and which lease expires first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_COPIES = 2  # leases of one shard
 
 
 class LiveLeases:
-    """Every lease is equally long, so the one that was granted or renewed last expires last."""
+    """All leases last equally long, so the lease that was granted or renewed last expires last."""
 
     def __init__(self) -> None:
         self._leases: OrderedDict[int, Lease] = OrderedDict()  # lease id -> lease, in order of expires_s
@@ -28,11 +28,11 @@ class LiveLeases:
         return iter(self._leases.values())
 
     def get(self, lease_id: int) -> Lease | None:
-        """None where it has ended."""
+        """The lease; None if it has ended."""
         return self._leases.get(lease_id)
 
     def find(self, lease: Lease) -> Lease | None:
-        """The lease as it is now; None where it has ended."""
+        """The lease in its current state; None if it has ended."""
         live = self._leases.get(lease.id)
         if live is lease or live is None:
             return live
@@ -40,43 +40,43 @@ class LiveLeases:
         return live if (live.shard, live.worker) == (lease.shard, lease.worker) else None
 
     def first(self) -> Lease | None:
-        """The one that expires first."""
+        """The lease that expires first."""
         return next(iter(self._leases.values())) if self._leases else None
 
     def shards(self) -> KeysView[int]:
-        """Those that are leased."""
+        """The leased shards."""
         return self._of_shard.keys()
 
     def of_shard(self, shard: int) -> list[Lease]:
-        """One or two; none, where nobody has it."""
+        """The leases of a shard: none, one or two."""
         return [self._leases[lease_id] for lease_id in self._of_shard.get(shard, ())]
 
     def of_worker(self, worker: Worker) -> list[Lease]:
-        """All that it has."""
+        """The leases of a worker."""
         return [self._leases[lease_id] for lease_id in self._of_worker.get(worker, ())]
 
     def copies(self, shard: int) -> int:
-        """How many leases of it are out."""
+        """Number of leases of a shard."""
         return len(self._of_shard.get(shard, ()))
 
     def is_busy(self, worker: Worker) -> bool:
-        """Whether it has one."""
+        """Whether the worker has a lease."""
         return worker in self._of_worker
 
     def add(self, lease: Lease) -> None:
-        """It is out."""
+        """Add a lease."""
         self._leases[lease.id] = lease
         self._of_worker[lease.worker] = (*self._of_worker.get(lease.worker, ()), lease.id)
         self._of_shard[lease.shard] = (*self._of_shard.get(lease.shard, ()), lease.id)
 
     def renew(self, lease: Lease, expires_s: float) -> Lease:
-        """As it is from now on."""
+        """Replace a lease by its renewed form."""
         renewed = self._leases[lease.id] = replace(lease, expires_s=expires_s)
         self._leases.move_to_end(lease.id)
         return renewed
 
     def remove(self, lease: Lease) -> Lease | None:
-        """It has ended; the other lease of its shard, where there is one."""
+        """Remove a lease; returns the other lease of its shard, if there is one."""
         del self._leases[lease.id]
         held = self._of_worker.pop(lease.worker)
         if len(held) > 1:
@@ -89,7 +89,7 @@ class LiveLeases:
         return self._leases[left]
 
     def validate(self) -> None:
-        """Raises AssertionError where an attribute's invariant does not hold."""
+        """Raises AssertionError if an invariant of an attribute does not hold."""
         for known in (self._of_shard, self._of_worker):
             assert sorted(lease_id for ids in known.values() for lease_id in ids) == sorted(self._leases)  # noqa: S101
         assert all(1 <= len(ids) <= MAX_COPIES for ids in self._of_shard.values())  # noqa: S101

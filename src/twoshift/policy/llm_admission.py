@@ -1,4 +1,4 @@
-"""Take a live request of a language model, or refuse it at once: by its first token, and by everybody's tokens."""
+"""Admit a live request of a language model or refuse it at once, by its first token and by the pace of all streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUANTILE = 0.9  # as the governor predicts
 
 @dataclass(frozen=True, slots=True)
 class LlmBounds:
-    """What a device holds, and what is promised to live sequences."""
+    """Capacity of the device, and the objectives of live sequences."""
 
     kv_tokens: int  # of the KV cache
     step_tokens: int  # that one step reads
@@ -29,7 +29,7 @@ class LlmBounds:
 
 
 class LiveSequence(NamedTuple):
-    """One that was admitted."""
+    """An admitted live sequence."""
 
     unread_tokens: int  # of its prompt
     left_tokens: int  # that it may still generate
@@ -38,7 +38,7 @@ class LiveSequence(NamedTuple):
 
     @property
     def ends_after(self) -> int:
-        """Steps, as likely as not."""
+        """Expected number of steps until the sequence ends."""
         return self.left_tokens if self.likely_tokens is None else min(self.left_tokens, self.likely_tokens)
 
 
@@ -51,7 +51,7 @@ def likely_left(generated: int, usual_tokens: float | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LlmLoad:
-    """What waits and runs now; background sequences give their places up."""
+    """The waiting and running sequences now; background sequences give their slots up."""
 
     live: Sequence[LiveSequence] = ()
     waiting: int = 0  # of these, without a first token
@@ -87,7 +87,7 @@ class LlmAdmissionPolicy:
         return Refuse(max(_LEAST_WAIT_S, first_s - within_s), reason)
 
     def live_streams(self, cost: Curve) -> int:
-        """Sequences whose step keeps TPOT; all, where not even one alone does: to refuse would help nobody."""
+        """The most sequences whose step meets TPOT; the maximum if even one sequence alone misses it."""
         least, most = 1, self.bounds.max_sequences
         if cost.seconds(CallSize.uniform(1), _QUANTILE) > self.bounds.tpot_s:
             return most
@@ -98,11 +98,11 @@ class LlmAdmissionPolicy:
         return least
 
     def first_token_s(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
-        """Until prompts that come now have their first tokens."""
+        """Time until prompts that arrive now have their first tokens."""
         return self._first_token_s(cost, load, prompt_tokens, sequences)[0]
 
     def _out_of_pace(self, cost: Curve, load: LlmLoad, sequences: int, most: int) -> Refuse:
-        """Come back once enough of the others have likely ended; all of them, for a request that is too many alone."""
+        """Refuse until enough other sequences have probably ended; all of them if the request alone is too many."""
         live = len(load.live)
         ends = sorted(each.ends_after for each in load.live)
         steps = ends[min(live, live + sequences - most) - 1]
@@ -118,14 +118,14 @@ class LlmAdmissionPolicy:
         return load.step_s + decode_s + self._reads_s(cost, load, rows, prompt_tokens), why
 
     def _reads_s(self, cost: Curve, load: LlmLoad, rows: int, prompt_tokens: int = 0) -> float:
-        """Steps of so many rows that read these tokens, and what is unread already."""
+        """Time of the steps with this many rows that prefill these tokens and all other unread tokens."""
         unread = prompt_tokens + sum(each.unread_tokens for each in load.live)
         piece = min(unread, self.bounds.step_tokens)
         steps = math.ceil(unread / self.bounds.step_tokens)
         return steps * cost.seconds(CallSize(rows, rows + piece, piece, unread))
 
     def _room_after(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
-        """The steps until enough others have ended, each with as many tokens as it may have; what it waits for."""
+        """Steps until enough other sequences have ended, at their maximum lengths; and the limiting resource."""
         most = self.live_streams(cost)
         why = ""
         for steps, others, held in _as_they_end(load):
@@ -135,11 +135,11 @@ class LlmAdmissionPolicy:
                 why = why or ": the KV cache is full"
             else:
                 return steps, why
-        raise AssertionError("once all have ended there is room")
+        raise AssertionError("a request has room when no other sequence is left")
 
 
 def _as_they_end(load: LlmLoad) -> Iterator[tuple[int, int, float]]:
-    """Steps from now, sequences that are still there then, KV tokens that those hold: now, and as each one ends."""
+    """Steps from now, remaining sequences and their KV tokens: now, and after the end of each sequence."""
     held = sum(each.kv_tokens for each in load.live)
     unread = sum(each.unread_tokens for each in load.live)
     share = min(1.0, (load.kv_used_tokens + unread) / held) if held else 1.0

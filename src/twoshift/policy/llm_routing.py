@@ -1,4 +1,4 @@
-"""Which replica a request of a language model goes to: the one with the first token first, cached prefixes counted."""
+"""Routes a request of a language model to the replica with the earliest predicted first token, with prefix caching."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PREFIXES = 16_384  # that are remembered
 
 
 class Prefix(NamedTuple):
-    """The beginning of a prompt, by which prompts that share it are known."""
+    """The beginning of a prompt, which identifies prompts that share it."""
 
     key: Hashable
     tokens: int
 
 
 class SequencesAsked(NamedTuple):
-    """A request, before anybody has counted its tokens."""
+    """A request whose tokens are not counted yet."""
 
     prompt_tokens: int  # of all sequences
     sequences: int
@@ -33,7 +33,7 @@ class SequencesAsked(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """At a replica."""
+    """A request at a replica."""
 
     asked: SequencesAsked
     generated: int = 0  # tokens, of all sequences
@@ -47,7 +47,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Replica:
-    """What is known of one, and what it has to do."""
+    """Known state and outstanding work of a replica."""
 
     curve: CallCost
     admission: LlmAdmissionPolicy
@@ -57,14 +57,14 @@ class _Replica:
     turn: int = 0  # when it was last given a request
 
     def seconds(self, tokens: int, sequences: int) -> float:
-        """Until prompts of so many unread tokens that come now have their first tokens."""
+        """Time until prompts with this many unread tokens that arrive now have their first tokens."""
         live = [each for request in self.requests.values() for each in request.sequences()]
         load = LlmLoad(live, 0, self.background, self.kv_used_tokens)
         return self.admission.first_token_s(self.curve, load, tokens, sequences)
 
 
 class LlmRoutingPolicy:
-    """Replicas go by numbers, requests by keys. Predicts as the replicas' own admission does."""
+    """Identifies replicas by number and requests by key. Predicts like the replicas' own admission."""
 
     def __init__(self) -> None:
         self._replicas: dict[int, _Replica] = {}
@@ -72,7 +72,7 @@ class LlmRoutingPolicy:
         self._turn = 0  # requests that were sent
 
     def joined(self, replica: int, cost: CallCost, bounds: LlmBounds) -> None:
-        """It takes requests from now on."""
+        """A replica takes requests from now on."""
         self._replicas[replica] = _Replica(cost, LlmAdmissionPolicy(bounds), turn=self._turn)
 
     def learned(self, replica: int, cost: CallCost | None, background: int, kv_used_tokens: float) -> None:
@@ -82,12 +82,12 @@ class LlmRoutingPolicy:
             found.background, found.kv_used_tokens = background, kv_used_tokens
 
     def left(self, replica: int) -> None:
-        """It takes no more requests, and what it had cached is gone."""
+        """A replica takes no more requests, and its cache is gone."""
         self._replicas.pop(replica, None)
         self._prefixes = {key: each for key, each in self._prefixes.items() if each != replica}
 
     def seconds(self, replica: int, asked: SequencesAsked) -> float:
-        """Until the request would have its first tokens there."""
+        """Time until the request would have its first tokens at this replica."""
         cached = next((each.tokens for each in asked.prefixes if self._prefixes.get(each.key) == replica), 0)
         unread = asked.prompt_tokens - min(cached, asked.prompt_tokens - 1)
         return self._replicas[replica].seconds(unread, asked.sequences)
@@ -107,7 +107,7 @@ class LlmRoutingPolicy:
         return home if home in likely else least_busy(self._replicas, likely)
 
     def sent(self, replica: int, request: int, asked: SequencesAsked) -> None:
-        """It has the request."""
+        """The request was sent to this replica."""
         self._turn += 1
         each = self._replicas[replica]
         each.requests[request], each.turn = _Request(asked), self._turn
@@ -118,16 +118,16 @@ class LlmRoutingPolicy:
             del self._prefixes[next(iter(self._prefixes))]
 
     def generated(self, replica: int, request: int, tokens: int) -> None:
-        """So many more tokens of it are there."""
+        """This many more tokens of the request were generated."""
         each = self._replicas.get(replica)
         if each is not None and (found := each.requests.get(request)) is not None:
             found.generated += tokens
 
     def ended(self, replica: int, request: int) -> None:
-        """It has its answer, or nobody waits for it any more."""
+        """The request was answered, or its client has gone."""
         if (each := self._replicas.get(replica)) is not None:
             each.requests.pop(request, None)
 
     def outstanding(self, replica: int) -> int:
-        """Requests that it has and that have not ended."""
+        """Number of requests at the replica that have not ended."""
         return len(self._replicas[replica].requests) if replica in self._replicas else 0

@@ -1,4 +1,4 @@
-"""Items -> calls, by tokens: the least padding, the fewest calls, nothing over the caps."""
+"""Divides items into calls by tokens: least padding, fewest calls, within the caps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PackLimits", "PackedCalls", "pack"]
 
 @dataclass(frozen=True, slots=True)
 class PackLimits:
-    """What one call may hold. A padded call's tokens are rows x longest, a packed call's are the sum."""
+    """Limits of one call. The tokens of a padded call are rows x longest; of a packed call, the sum."""
 
     max_tokens: int
     max_rows: int = 1_000_000
@@ -35,7 +35,7 @@ class PackLimits:
 
 @dataclass(frozen=True, slots=True)
 class PackedCalls:
-    """A window of items cut into calls. `order[edges[k]:edges[k+1]]` are the k-th call's input positions."""
+    """Items divided into calls. `order[edges[k]:edges[k+1]]` are the input positions of the k-th call."""
 
     order: NDArray[np.int64]
     edges: tuple[int, ...]
@@ -50,7 +50,7 @@ class PackedCalls:
 
     @property
     def padding_waste(self) -> float:
-        """The share of processed tokens that are padding."""
+        """Share of the processed tokens that are padding."""
         return 1.0 - self.tokens / self.run_tokens if self.run_tokens else 0.0
 
 
@@ -80,7 +80,7 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], limits: PackLimits) -> Pack
 
 
 def _cut(ranked: NDArray[np.int64], total: NDArray[np.int64], start: int, limits: PackLimits) -> int:
-    """Where the call that begins at `start` ends."""
+    """End of the call that begins at `start`."""
     end = min(len(ranked), start + limits.max_rows)
     if not limits.padded:
         full = int(total[start]) + limits.max_tokens

@@ -19,7 +19,7 @@ THE_END = -1  # in the place of a shard: what is written once all parts are ther
 
 @dataclass(frozen=True, slots=True)
 class PieceClaim:
-    """A shard to claim: the first attempt is 0, and each claimant that was gone is one more."""
+    """A shard to claim; `attempt` 0 is the first claim, and each lost claimant adds one."""
 
     shard: int
     attempt: int
@@ -33,14 +33,14 @@ class _Claimant:
 
 
 def share_of(piece: int, pieces: int, shards: int) -> range:
-    """The shards of a piece: one after the other, as their input is; pieces count from 0."""
+    """The shards of a piece: consecutive, in input order; pieces are numbered from 0."""
     if not 0 <= piece < pieces:
         raise InvalidInput("piece", f"{piece}/{pieces}", f"0/{pieces} to {pieces - 1}/{pieces}")
     return range(piece * shards // pieces, (piece + 1) * shards // pieces)
 
 
 class PiecePolicy:
-    """What a process knows of the others, and which shard it should claim next."""
+    """What a process knows of the other processes, and which shard it should claim next."""
 
     def __init__(self, piece: int, pieces: int, shards: int, timeout_s: float) -> None:
         """Who is not heard of for `timeout_s` is gone; time is that of whoever asks, so clocks need not agree."""
@@ -52,7 +52,7 @@ class PiecePolicy:
         self._claimants: dict[str, _Claimant] = {}
 
     def next(self, now_s: float) -> PieceClaim | None:
-        """What to claim; None where others have begun all that is left, and live."""
+        """The shard to claim; None if living processes have claimed all remaining shards."""
         return next(filter(None, (self._claimable(shard, now_s) for shard in self._open)), None)
 
     def next_end(self, now_s: float) -> PieceClaim | None:
@@ -65,7 +65,7 @@ class PiecePolicy:
         return PieceClaim(shard, attempt + 1) if is_free else None
 
     def settled(self, shards: Iterable[int]) -> None:
-        """These are not to be claimed: they are committed, could not be done, or are this process's already."""
+        """These shards need no claim: they are committed, could not be computed, or belong to this process already."""
         ended = set(shards)
         self._open = [shard for shard in self._open if shard not in ended]
 
@@ -81,10 +81,10 @@ class PiecePolicy:
         self._claimants[claimant] = _Claimant(sign, since_s, is_over)
 
     def is_gone(self, claimant: str, now_s: float) -> bool:
-        """Whether what it has begun is for others to do."""
+        """Whether another process has ended or was silent for too long, so that others may take its shards."""
         known = self._claimants.get(claimant)
         return known is not None and (known.is_over or now_s >= known.since_s + self._timeout_s)
 
     def living(self, now_s: float) -> int:
-        """How many others there are."""
+        """Number of other living processes."""
         return sum(not self.is_gone(claimant, now_s) for claimant in self._claimants)

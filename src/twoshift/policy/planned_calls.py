@@ -1,4 +1,4 @@
-"""Calls that waiting rows will make, and when they end."""
+"""The calls that waiting rows will make, and when these calls end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CallRoom", "JoinedCall", "PlannedCall", "ends"]
 
 
 class CallRoom(NamedTuple):
-    """What live rows may fill of a call. One row always has room: a long row runs alone."""
+    """Limits of the live rows in a call. One row always fits: a long row runs alone."""
 
     max_rows: int
     max_tokens: int
@@ -20,7 +20,7 @@ class CallRoom(NamedTuple):
 
 
 class PlannedCall(NamedTuple):
-    """A call that the waiting rows will make if nothing else arrives."""
+    """A call that the waiting rows will make if no other rows arrive."""
 
     size: CallSize
     predicted_s: float
@@ -31,12 +31,12 @@ class PlannedCall(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all lanes; where there is but one, it always has."""
+        """Whether the call uses all lanes; always true if there is only one lane."""
         return self.share_s == self.predicted_s
 
 
 class JoinedCall(NamedTuple):
-    """The last call of the plan with one more row in it."""
+    """The last call of the plan with one more row."""
 
     call: PlannedCall
     opens: bool  # a call of its own, since the last one has no room

@@ -1,4 +1,4 @@
-"""How many processes read, prepare and write a job's rows for one device."""
+"""Number of processes that read, prepare and write a job's rows for one device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _THREADS_FEED = 0.1  # of a core: so little is done by threads of the worker wit
 
 @dataclass(frozen=True, slots=True)
 class PreparersPolicy:
-    """Of one worker."""
+    """Sizes the preparing processes of one worker."""
 
     most: int = 0  # more there never are; 0: threads of the worker prepare
     is_asked: bool = False  # by the user: so many, whatever the device needs
 
     @classmethod
     def on_machine(cls, cores: int, on_cpu: bool, asked: int | None = None) -> PreparersPolicy:
-        """Processes beside a worker that may use so many cores; none on a CPU: they would take them from the model."""
+        """Preparing processes beside a worker with this many cores; none on a CPU, where the model needs the cores."""
         if asked is not None:
             return cls(min(asked, cores), is_asked=True)
         return cls(0 if on_cpu else max(1, cores - SPARED_CORES))
@@ -45,5 +45,5 @@ class PreparersPolicy:
 
 
 def shared_out(total: int, workers: int) -> tuple[int, ...]:
-    """So many for each worker, alike as far as it goes: the first ones have one more."""
+    """Divide a number evenly among the workers; the first workers get one more."""
     return tuple(total // workers + (number < total % workers) for number in range(workers))

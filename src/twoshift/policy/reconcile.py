@@ -1,4 +1,7 @@
-"""Wanted state and observed state in, actions out. Nothing is remembered, so a missed event heals at the next look."""
+"""Compares the wanted state with the observed state and returns actions.
+
+Stateless, so a missed event heals at the next look.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _ROUNDING = 1e-9  # shares are floats
 
 @dataclass(frozen=True, slots=True)
 class ReconcileSettings:
-    """How patient it is."""
+    """Delays and limits of the reconciler."""
 
     first_wait_s: float = 0.5  # before a replica is started again; doubled with each failure
     longest_wait_s: float = 30.0
@@ -65,13 +68,13 @@ class _Seen:
 
 
 class ReconcilePolicy:
-    """What to do next about the replicas of a deployment."""
+    """Next actions for the replicas of a deployment."""
 
     def __init__(self, settings: ReconcileSettings | None = None) -> None:
         self.settings = settings or ReconcileSettings()
 
     def decide(self, wanted: Wanted, observed: Observed, now_s: float) -> list[Action]:
-        """What to do now; a single Wait where there is nothing."""
+        """The actions to take now; a single Wait if there is nothing to do."""
         seen = _Seen.of(observed.replicas)
         ending = [action for each in seen.others if (action := self._ending(each, now_s)) is not None]
         killed = {each.number for each in ending if isinstance(each, Kill)}
@@ -176,7 +179,7 @@ def _kept(wanted: Wanted, shares: Mapping[str, float]) -> Counter[str]:
 
 
 def _room(wanted: Wanted, seen: _Seen, shares: Mapping[str, float]) -> int:
-    """How many may start: the surge beyond what is wanted, or beyond what has to stay until traffic has shifted."""
+    """Replicas that may start: the surge beyond the wanted number, or beyond those that still carry traffic."""
     live = Counter({version: len(replicas) for version, replicas in seen.live.items()})
     goal = Counter({each.version: each.replicas for each in wanted.versions})
     kept = _kept(wanted, shares)
@@ -185,7 +188,7 @@ def _room(wanted: Wanted, seen: _Seen, shares: Mapping[str, float]) -> int:
 
 
 def _drains(wanted: Wanted, seen: _Seen, kept: Counter[str], killed: set[int]) -> list[Action]:
-    """Those that are too many: who has not begun yet goes first, then who has the least to finish."""
+    """Surplus replicas: those that have not started first, then those with the least work to finish."""
     spare = seen.serving.total() - wanted.floor
     found: list[Action] = []
     for version, live in seen.live.items():
@@ -227,6 +230,6 @@ def _next_shares(wanted: Wanted, shares: Mapping[str, float] | None, ready: Coun
 
 
 def _normal(weights: Mapping[str, float]) -> dict[str, float]:
-    """Shares that sum to 1; nothing where all are 0."""
+    """Shares scaled so that their sum is 1; empty if all are 0."""
     total = sum(weights.values())
     return {each: weight / total for each, weight in weights.items()} if total > 0 else {}

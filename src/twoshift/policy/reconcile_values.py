@@ -1,4 +1,4 @@
-"""What is wanted of a deployment, what is there, and the actions that lead from one to the other, as values."""
+"""Values of the reconciler: the wanted state of a deployment, its observed state, and the actions between them."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ __all__ = [
 
 
 class ReplicaStage(enum.StrEnum):
-    """Where a replica is in its life."""
+    """Stage in the life of a replica."""
 
     STARTING = "starting"
     READY = "ready"
-    DRAINING = "draining"  # takes nothing new, finishes what it has
+    DRAINING = "draining"  # takes no new requests, finishes the admitted ones
     STOPPING = "stopping"  # was asked to end
 
 
 @dataclass(frozen=True, slots=True)
 class VersionWanted:
-    """One version of a deployment."""
+    """The wanted state of one version."""
 
     version: str
     replicas: int
     share: float = 1.0  # of the traffic
-    asked_s: float = -math.inf  # when the number last changed: earlier failed starts no longer count as giving up
+    asked_s: float = -math.inf  # when the number last changed; earlier failed starts do not count
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A deployment as it should be. A version that is not named is wanted no longer."""
+    """The wanted state of a deployment. A version that is not listed should be removed."""
 
     versions: tuple[VersionWanted, ...]
-    floor: int = 1  # ready replicas that no action of ours goes below
+    floor: int = 1  # actions keep at least this many replicas ready
     surge: int = 1  # replicas beyond the wanted number while one version replaces another
 
     def __post_init__(self) -> None:
@@ -74,43 +74,43 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica as it is now."""
+    """The observed state of a replica."""
 
     number: int
     version: str
     stage: ReplicaStage
-    since_s: float  # in that stage
+    since_s: float  # start of the current stage
     ready_s: float | None = None  # when it became ready; None: it has not
-    load: int = 0  # requests that it has not answered yet
-    fault: str = ""  # why it must end at once: it hangs, or nobody can reach it
+    load: int = 0  # unanswered requests
+    fault: str = ""  # why it must be killed: it hangs, or is unreachable
 
     @property
     def is_live(self) -> bool:
-        """Whether it serves or will; the others are on their way out."""
+        """Whether the replica serves or will serve; other replicas are being removed."""
         return self.stage in (ReplicaStage.STARTING, ReplicaStage.READY)
 
     @property
     def serves(self) -> bool:
-        """Whether requests can go to it."""
+        """Whether requests can be sent to the replica."""
         return self.stage is ReplicaStage.READY and not self.fault
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A replica that ended though nobody asked it to, or that could not be started."""
+    """A replica that ended without being asked to, or that could not start."""
 
     version: str
     at_s: float
-    ready_s: float | None = None  # when it had become ready; None: it never was
+    ready_s: float | None = None  # when it became ready; None: never
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A deployment as it is: all that the policy knows of the past is in here."""
+    """The observed state of a deployment, including all that the policy knows of the past."""
 
     replicas: Sequence[Replica] = ()
-    failures: Sequence[Failure] = ()  # the newest so many, oldest first
+    failures: Sequence[Failure] = ()  # the latest failures, oldest first
     shares: Mapping[str, float] | None = None  # of the traffic, by version; None: there is only one version
 
 
@@ -123,24 +123,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Send it nothing new; it finishes what it has."""
+    """Send the replica no new requests; it finishes its admitted ones."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Ask it to end."""
+    """Ask the replica to end."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End it now; safe to repeat."""
+    """End the replica now; safe to repeat."""
 
     number: int
-    why: str  # empty: it was asked to end and did not
+    why: str  # reason; empty: it was asked to end and did not
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There is nothing to do before then, unless something changes."""
+    """There is nothing to do before this time, unless something changes."""
 
     until_s: float
 

@@ -30,7 +30,7 @@ class SeenModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one signal asks for."""
+    """The number of replicas that one signal requests."""
 
     count: int
     signal: Signal
@@ -38,7 +38,7 @@ class Need:
 
 
 def ceil_to(value: float, most: int) -> int:
-    """Whole replicas, at most so many."""
+    """Round up to whole replicas, at most this many."""
     return most if value >= most else math.ceil(value - _ROUNDING)
 
 
@@ -46,17 +46,17 @@ def _by_rate(state: ReplicaState, settings: ReplicaSettings) -> Need:
     rate, each = state.live_rows_per_s, state.replica_rows_per_s
     if each == 0:
         need = int(rate > 0 or state.waiting > 0)
-        return Need(need, Signal.UNMEASURED, "requests arrive, and the capacity of a replica is not measured yet")
+        return Need(need, Signal.UNMEASURED, "requests are arriving, and the capacity of a replica is not measured yet")
     need = ceil_to(rate / (each * settings.target_load), settings.max_replicas)
     present = state.ready + state.starting
     if need > present and _can_borrow(state, settings.borrow_load):
-        why = f"{rate:g} rows/s fit on {_replicas(state.ready)} if batch rows leave them the capacity"
+        why = f"{rate:g} rows/s fit on {_replicas(state.ready)} if batch rows are held back"
         return Need(present, Signal.BORROW, why)
     return Need(need, Signal.RATE, f"{rate:g} rows/s need {_replicas(need)} at {each:g} rows/s each")
 
 
 def _can_borrow(state: ReplicaState, borrow_load: float) -> bool:
-    """Whether the live load fits the ready replicas once the batch rows on them give way."""
+    """Whether the live load fits the ready replicas if batch rows are held back."""
     room = borrow_load * state.ready * state.replica_rows_per_s
     return state.harvested_rows_per_s > 0 and state.live_rows_per_s <= room
 
@@ -67,7 +67,7 @@ def _by_waiting(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
         return None
     # a queue says that more is needed, not how much: it doubles at most
     need = min(ceil_to(state.waiting / most, settings.max_replicas), max(1, 2 * ready))
-    why = f"{state.waiting} requests wait" + (f" on {_replicas(ready)}, more than {most} each" if ready else "")
+    why = f"{state.waiting} requests are waiting" + (f" on {_replicas(ready)}, more than {most} each" if ready else "")
     return _no_second_burst(Need(need, Signal.QUEUE, why), state)
 
 
@@ -87,7 +87,7 @@ def _by_kv(state: ReplicaState, settings: ReplicaSettings) -> Need:
 
 def _by_jobs(state: ReplicaState, _settings: ReplicaSettings) -> Need | None:
     # one is enough: what a window needs beyond it is counted with the workers
-    why = f"rows that jobs have left: {state.job_rows_left}"
+    why = f"jobs still have {state.job_rows_left} rows to process"
     return Need(1, Signal.JOBS, why) if state.job_rows_left else None
 
 
@@ -96,7 +96,7 @@ def _floor(state: ReplicaState, settings: ReplicaSettings) -> Need:
     if least or limit_s is None or 0 < state.cold_start_s <= limit_s:
         return Need(least, Signal.FLOOR, f"the minimum number of replicas is {least}")
     took = f"takes {state.cold_start_s:.3g} s" if state.cold_start_s else "is not measured yet"
-    return Need(1, Signal.FLOOR, f"one replica stays: a cold start {took}, and the objective is {limit_s:g} s")
+    return Need(1, Signal.FLOOR, f"one replica stays warm: a cold start {took}, and the objective is {limit_s:g} s")
 
 
 def _by_refused(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
@@ -141,7 +141,7 @@ def _cold_start_s(model: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """How a figure comes about, and what it asks for."""
+    """How a signal is measured, and how many replicas it requests."""
 
     together: Callable[[Sequence[float]], float]  # of what replicas tell
     read: Callable[[SeenModel], float] | None  # None: the observer knows it
@@ -159,7 +159,7 @@ def _figure(
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """An SLO-bound endpoint as it is now; replicas that drain are in neither count."""
+    """State of a live endpoint; replicas that drain are in neither count."""
 
     ready: int
     starting: int = 0

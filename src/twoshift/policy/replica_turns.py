@@ -1,4 +1,4 @@
-"""Which of several replicas that are as good as each other is next, and which was forgotten."""
+"""Which of several equally good replicas is next, and which was not used for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORGOTTEN = 32  # requests after which an idle replica gets one, however slow i
 
 
 class Taker(Protocol):
-    """A replica."""
+    """A replica that takes requests."""
 
     turn: int  # when it was last given a request
 
@@ -23,18 +23,18 @@ class Taker(Protocol):
 
 
 def alike(seconds: Mapping[int, float]) -> list[int]:
-    """Those that are as good as the best, by number."""
+    """The replicas that are as good as the best, by number."""
     most_s = min(seconds.values()) * _ALIKE
     return [number for number, each_s in seconds.items() if each_s <= most_s]
 
 
 def forgotten(replicas: Mapping[int, Taker], found: Collection[int], turn: int) -> int | None:
-    """The one of those found that is idle for so long that nobody knows how quick it is; None: there is none."""
+    """A replica that was idle for so long that its speed is unknown; None if there is none."""
     oldest = min(found, key=lambda number: replicas[number].turn)
     each = replicas[oldest]
     return oldest if not len(each.requests) and turn - each.turn >= _FORGOTTEN else None
 
 
 def least_busy(replicas: Mapping[int, Taker], found: Collection[int]) -> int:
-    """The one of those found with the fewest requests; of several, the one that was given none for the longest."""
+    """The replica with the fewest requests; among equals, the one that got no request for the longest time."""
     return min(found, key=lambda number: (len(replicas[number].requests), replicas[number].turn))

@@ -1,4 +1,4 @@
-"""When something that failed is tried again: one policy for requests, databases, stores of files and webhooks."""
+"""When a failed operation is retried: one policy for requests, databases, object stores and webhooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_DOUBLINGS = 60  # beyond it every pause is the longest
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential pauses with jitter, until an age."""
+    """Exponential pauses with jitter, up to a maximum age."""
 
     first_s: float
     longest_s: float

@@ -20,7 +20,7 @@ _EPSILON_S = 1e-9
 
 @dataclass(slots=True)
 class CallDraft:
-    """A call being formed."""
+    """A call that is being assembled."""
 
     live: list[Item] = field(default_factory=list[Item])
     background: list[Slice] = field(default_factory=list[Slice])
@@ -43,21 +43,21 @@ class RideAlong:
         self.price()
 
     def price(self) -> None:
-        """The curves have changed."""
+        """The cost curves have changed."""
         curves, cautious = self._curves, self._curves.cautious
         self._pace.price(cautious[curves.background_slot], cautious[curves.live_slot], cautious[curves.whole_slot])
 
     def cap_tokens(self, max_tokens: int) -> None:
-        """No call may hold more tokens from now on."""
+        """Limit the tokens of all later calls."""
         self.max_tokens = min(max_tokens, self._limits.max_tokens)
         self._pace.cap_tokens(self.max_tokens)
 
     def live_launched(self, rows: int, now_s: float) -> None:
-        """A call with so many live rows begins."""
+        """A call with this many live rows starts."""
         self._pace.launched(rows, now_s)
 
     def pace(self, now_s: float) -> Pace:
-        """What background rows may do beside live ones, at this moment."""
+        """The current limits for background rows beside live rows."""
         live = self._live_use
         return self._pace.pace(self._background.row_tokens(), now_s, live.tokens / live.rows if live.rows else 0)
 
@@ -108,7 +108,7 @@ class RideAlong:
 
 
 def _joined(first: list[Slice], more: list[Slice]) -> list[Slice]:
-    """The slices of a call, one for each block."""
+    """The slices of a call, one per block."""
     if first and more and first[-1].block == more[0].block:
         last, next_ = first.pop(), more.pop(0)
         first.append(last._replace(stop=next_.stop, tokens=last.tokens + next_.tokens))

@@ -1,4 +1,4 @@
-"""What is known of a candidate beside the stable version: counts, and bets that it is worse."""
+"""Evidence about a candidate compared with the stable version: counts, and bets that it is worse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHADOW_FAILED, _FAILED, _DISAGREED, _PAIRED = "failed in the shadow", "failed",
 
 
 class RolloutEvidence:
-    """Adds what is observed to a rollout's state, and says what it shows."""
+    """Adds observations to the state of a rollout, and says what they show."""
 
     def __init__(self, settings: RolloutSettings, state: RolloutState) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class RolloutEvidence:
         self._learn_limits()
 
     def answered(self, by_candidate: bool, latency_s: float, failed: bool, now_s: float) -> None:
-        """A live request; the candidate's count while it has a share of them."""
+        """A live request was answered; the candidate's answers count while it has a share of the requests."""
         state = self._state
         stage = state.stage
         if by_candidate and stage is not Stage.LADDER:
@@ -106,7 +106,7 @@ class RolloutEvidence:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
     def figures(self) -> tuple[Comparison, ...]:
-        """All respects in which the versions are compared now."""
+        """All criteria by which the versions are compared now."""
         if not self._state.warm:
             return ()
         found = [self._failures()]
@@ -119,7 +119,7 @@ class RolloutEvidence:
         return tuple(found)
 
     def next_share(self) -> float:
-        """Where the next step leads; 1: it is promoted."""
+        """The share after the next step; 1 means promoted."""
         later = self._steps[self._state.step + 1 :]
         return later[0] if later else 1.0
 
@@ -128,7 +128,7 @@ class RolloutEvidence:
         return bool(self._limits)
 
     def percentiles_s(self) -> dict[str, dict[str, float | None]]:
-        """The p50 and p99 of both, for people."""
+        """p50 and p99 of both versions, for display."""
         found = {"stable": self._state.stable_histogram, "candidate": self._state.candidate_histogram}
         return {
             name: {f"p{quantile * 100:g}": _quantile_s(counts, quantile) for quantile in _QUANTILES}
@@ -269,7 +269,7 @@ def _weights(settings: RolloutSettings) -> dict[str, float]:
 
 
 def _bucket(latency_s: float) -> int:
-    """Sixteen to an octave, evenly in each."""
+    """Histogram bucket: sixteen per octave, evenly spaced."""
     mantissa, exponent = math.frexp(latency_s / _SHORTEST_S)
     if exponent < 1:
         return 0
@@ -277,7 +277,7 @@ def _bucket(latency_s: float) -> int:
 
 
 def _quantile_s(counts: list[int], quantile: float) -> float | None:
-    """The upper end of the bucket that holds it; None where nothing was counted."""
+    """Upper end of the bucket that contains the quantile; None if nothing was counted."""
     rank, seen = quantile * sum(counts), 0
     for bucket, count in enumerate(counts, start=1):
         seen += count

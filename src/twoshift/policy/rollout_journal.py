@@ -90,7 +90,7 @@ class RecordedRollout(RolloutPolicy):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRollout:
-    """A decision as it was recorded, and as it is decided now."""
+    """A decision as recorded, and as decided now."""
 
     number: int  # of the entry
     now_s: float
@@ -104,12 +104,12 @@ class ReplayedRollout:
 
 
 def rollout_header(settings: RolloutSettings, state: RolloutState) -> _Entry:
-    """What a record, or its next part after a restart, begins with."""
+    """The first entry of a record, or of its next part after a restart."""
     return [_KIND, _FORMAT, settings.to_dict(), state.to_dict()]
 
 
 def rollout_decision(decision: RolloutDecision) -> _Entry:
-    """A decision with its evidence as plain values."""
+    """A decision and its evidence as plain values."""
     match decision:
         case Keep():
             name: list[Any] = ["keep"]
@@ -125,7 +125,7 @@ def rollout_decision(decision: RolloutDecision) -> _Entry:
 
 
 def read_decision(entry: _Entry) -> RolloutDecision:
-    """The opposite of `rollout_decision`."""
+    """Inverse of `rollout_decision`."""
     kind, *share, reason, figures = entry
     found = tuple(Comparison(**figure) for figure in figures)
     match kind:

@@ -1,4 +1,4 @@
-"""A rollout as values: what is set, what is observed, what is decided, and what a restart needs."""
+"""Values of a rollout: settings, events, decisions, and the state that survives a restart."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = [
 
 
 class Version(enum.StrEnum):
-    """Whose answer it was."""
+    """The version that gave an answer."""
 
     STABLE = "stable"
     CANDIDATE = "candidate"
 
 
 class Stage(enum.StrEnum):
-    """Where the candidate is; the last two are final."""
+    """Stage of the candidate; the last two are final."""
 
     LOADING = "loading"
-    SHADOW = "shadow"  # it answers copies of live requests, and no caller
-    LADDER = "ladder"  # it answers a share of the live requests
+    SHADOW = "shadow"  # the candidate answers copies of live requests, which no client sees
+    LADDER = "ladder"  # the candidate answers a share of the live requests
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled_back"
 
@@ -56,12 +56,12 @@ class Stage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """The candidate is loaded and warm: it may take traffic."""
+    """The candidate is loaded and warm, and may take traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionAnswered:
-    """A version answered a live request, or failed to; what the client did wrong (4xx) is no failure."""
+    """A version answered a live request, or failed to; client errors (4xx) are not failures."""
 
     version: Version
     latency_s: float
@@ -79,7 +79,7 @@ class Compared:
     disagreed: int
     candidate_s: float | None = None
     stable_s: float | None = None
-    failed: bool = False  # the candidate failed where the stable version had answered
+    failed: bool = False  # the candidate failed, but the stable version had answered
 
     def __post_init__(self) -> None:
         _check("rows", self.rows, self.rows >= 1, "at least 1")
@@ -96,7 +96,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """No step and no promotion until Resumed; a candidate that is worse is still rolled back."""
+    """The share does not grow until Resumed; a candidate that is worse is still rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class PromoteAsked:
-    """Somebody wants it promoted now, whatever the evidence; it waits until the candidate is warm."""
+    """A user wants the candidate promoted now, whatever the evidence; it waits until the candidate is warm."""
 
     who: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RollBackAsked:
-    """Somebody wants it rolled back now."""
+    """A user wants the candidate rolled back now."""
 
     who: str = ""
     why: str = ""
@@ -124,10 +124,10 @@ Evidence = Warmed | VersionAnswered | Compared | Crashed | Paused | Resumed | Pr
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One respect in which the versions are compared: counts, and what they show."""
+    """One criterion by which the versions are compared: counts, and what they show."""
 
     name: str
-    seen: int  # of the candidate
+    seen: int  # observations of the candidate
     of: int
     stable_seen: int
     stable_of: int
@@ -148,7 +148,7 @@ class Comparison:
 class Keep:
     """Leave the traffic as it is."""
 
-    reason: str = field(compare=False)  # words may improve between releases: the decision is the rest
+    reason: str = field(compare=False)  # not compared: wording may change between releases
     figures: tuple[Comparison, ...] = ()
 
 
@@ -182,9 +182,9 @@ RolloutDecision = Keep | Advance | Promote | RollBack
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """How the traffic moves, and how much worse is still accepted."""
+    """How the share of the candidate grows, and how much worse it may be."""
 
-    ladder: tuple[float, ...] = (0.01, 0.05, 0.25, 1.0)  # shares; 1: promoted; empty: shadow, until somebody decides
+    ladder: tuple[float, ...] = (0.01, 0.05, 0.25, 1.0)  # shares; 1: promoted; empty: shadow until a user decides
     alpha: float = 0.01  # the chance that a candidate as good as the stable version is rolled back, over the rollout
     shadow: bool = True
     slo_s: float | None = None
@@ -194,7 +194,7 @@ class RolloutSettings:
     median_tolerance: float = 0.1  # slow answers more than the stable version's, of all
     tail_tolerance: float = 0.02
     step_alpha: float = 0.05  # the chance that a step is taken by a candidate that exceeds a tolerance
-    min_step_s: float = 10.0  # at each share, besides the evidence
+    min_step_s: float = 10.0  # least time at each share
     max_loading_s: float = 900.0
 
     def __post_init__(self) -> None:
@@ -230,7 +230,7 @@ class RolloutSettings:
 
 @dataclass(slots=True)
 class RolloutState:
-    """All that a rollout remembers, of fixed size; plain values, so JSON holds it exactly."""
+    """The whole state of a rollout, of fixed size, in plain values that JSON holds exactly."""
 
     stage: Stage = Stage.LOADING
     since_s: float = 0.0  # when this stage or this share began
@@ -238,8 +238,8 @@ class RolloutState:
     warm: bool = False
     paused: bool = False
     promote_asked: str | None = None
-    crossed: float = 0.0  # the evidence when it was first enough to roll back; 0: it was not
-    ended: str = ""  # why, in the two final stages
+    crossed: float = 0.0  # evidence when it was first enough for a rollback; 0: not yet
+    ended: str = ""  # reason, in the two final stages
     # of this step: requests, failed, answers held against the limits, over the median's, over the tail's, over the SLO
     stable: list[int] = field(default_factory=lambda: [0] * 6)
     candidate: list[int] = field(default_factory=lambda: [0] * 6)

@@ -1,4 +1,4 @@
-"""The calls on a device, and when each lane is free of them."""
+"""The calls that run on a device, and when each lane becomes free."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RunningCalls"]
 
 
 class RunningCalls:
-    """The calls that are on the device."""
+    """The calls that run on the device."""
 
     def __init__(self, limits: LaneLimits) -> None:
         self._limits = limits
@@ -19,11 +19,11 @@ class RunningCalls:
         self.quiet_since_s = -math.inf  # when the last call ended
 
     def launched(self, call: Call, now_s: float) -> None:
-        """A call begins."""
+        """A call starts."""
         self.calls[call.number] = (call, now_s + call.predicted_s)
 
     def finished(self, call: Call, elapsed_s: float) -> float:
-        """A call ended, after so long; when that was."""
+        """A call ended after this time; returns when it ended."""
         if call.number not in self.calls:
             raise InvalidInput("call", call.number, "a call that is running")
         _, predicted_end_s = self.calls.pop(call.number)
@@ -43,7 +43,7 @@ class RunningCalls:
         return any(call.background for call, _ in self.calls.values())
 
     def can_launch(self, slot: Slot) -> bool:
-        """Whether the slot has room for a call."""
+        """Whether the slot has capacity for a call."""
         if not self.calls:
             return True
         if slot is Slot.SHARED:

@@ -32,7 +32,7 @@ _Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReplayedScale:
-    """A decision as it was recorded, and as it is decided now."""
+    """A decision as recorded, and as decided now."""
 
     number: int
     at: str  # for people
@@ -47,7 +47,7 @@ class ReplayedScale:
 
 
 def scale_header(policy: AutoscalePolicy) -> _Object:
-    """What a part of the log begins with."""
+    """The first entry of a part of the log."""
     return {
         "log": _KIND,
         "format": _FORMAT,
@@ -62,7 +62,7 @@ def scale_header(policy: AutoscalePolicy) -> _Object:
 
 
 def scale_entry(number: int, at: str, now_s: float, state: FleetState, scale: FleetScale) -> _Object:
-    """One observation and what followed from it."""
+    """One observation and the decision that followed."""
     left_s = state.workers.time_left_s
     return {
         "n": number,

@@ -1,4 +1,4 @@
-"""What a scaling decision predicts, and what came of it."""
+"""Predictions of a scaling decision, and their measured results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SETTLE_S = 60.0  # after the replicas are there, in which rates become those of
 
 
 class ScaleScore(NamedTuple):
-    """One figure of one decision."""
+    """One predicted figure of one decision."""
 
     what: str
     unit: str
@@ -33,13 +33,13 @@ class _Open:
 
 
 class ScaleScores:
-    """Of one fleet. A further decision takes the place of one that is not scored yet: what it said no longer holds."""
+    """Scores of one fleet. A new decision replaces one that is not measured yet: its predictions no longer apply."""
 
     def __init__(self) -> None:
         self._open: _Open | None = None
 
     def decided(self, state: FleetState, target: int, now_s: float) -> None:
-        """The fleet is to have another size."""
+        """The fleet should get another size."""
         replicas = state.replicas
         added = target > replicas.ready + replicas.starting
         if self._open is not None and self._open.target == target:
@@ -48,7 +48,7 @@ class ScaleScores:
         self._open = _Open(target, now_s, cold_start_s, _load(state, target))
 
     def seen(self, state: FleetState, now_s: float) -> list[ScaleScore]:
-        """The fleet as it is now; what can be scored by that."""
+        """The observed fleet; returns the scores that can be computed now."""
         open_, found = self._open, list[ScaleScore]()
         if open_ is None:
             return found
@@ -66,6 +66,6 @@ class ScaleScores:
 
 
 def _load(state: FleetState, replicas: int) -> float:
-    """Of the capacity of each; 0 where nobody knows."""
+    """Load relative to the capacity of one replica; 0 if unknown."""
     capacity = replicas * state.replicas.replica_rows_per_s
     return state.replicas.live_rows_per_s / capacity if capacity else 0.0

@@ -1,4 +1,4 @@
-"""What a fleet looks like and what is decided for it, as values; and the bounds that a decision keeps."""
+"""Values of scaling: the state of a fleet, decisions, and their bounds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BatchBacklog:
-    """The batch backlog and its dedicated workers as they are now."""
+    """The batch backlog and its dedicated workers now."""
 
     pending_items: int = 0
     worker_items_per_s: float = 0.0  # 0: not measured yet
     time_left_s: float = math.inf  # to the end of the window; negative when it is missed
-    harvested_items_per_s: float = 0.0  # what the live fleet delivers, expected over the time left
+    harvested_items_per_s: float = 0.0  # expected rate of the idle time of live replicas
     workers: int = 0  # running or starting
-    asked_workers: int = 0  # that a job asks for while it runs
+    asked_workers: int = 0  # workers that a running job requests
 
     def __post_init__(self) -> None:
         for name in ("pending_items", "worker_items_per_s", "harvested_items_per_s", "workers", "asked_workers"):
@@ -38,38 +38,38 @@ class BatchBacklog:
 
 
 class Signal(enum.StrEnum):
-    """What a decision followed from, in a word: for counting decisions."""
+    """The signal behind a decision, in one word, for metrics."""
 
     FLOOR = "floor"
-    JOBS = "jobs"  # rows of jobs need a replica, where there may be none
+    JOBS = "jobs"  # jobs need a replica, and there is none
     RATE = "rate"
-    BORROW = "borrow"  # batch rows give way: no replica is added
+    BORROW = "borrow"  # batch rows are held back instead of adding a replica
     KV = "kv"
     QUEUE = "queue"
     WAIT = "wait"
     REFUSED = "refused"
-    COOLDOWN = "cooldown"  # it keeps what was needed lately, or has let it go
+    COOLDOWN = "cooldown"  # scaling down waits for the cooldown, or follows it
     IDLE = "idle"  # nothing is pending
     HARVEST = "harvest"  # the live replicas' idle time is enough
     UNMEASURED = "unmeasured"
     WINDOW = "window"
-    ASKED = "asked"  # by a job
+    ASKED = "asked"  # requested by a job
     QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How many there should be, how that differs from now, and why."""
+    """The wanted number, its difference from now, and the reason."""
 
     target: int
     change: int
-    reason: str = field(compare=False)  # words may improve between releases: the decision is the rest
+    reason: str = field(compare=False)  # not compared: wording may change between releases
     signal: Signal
 
 
 @dataclass(frozen=True, slots=True)
 class FleetScale:
-    """What to do with both shifts; the targets together fit the devices."""
+    """Decisions for live replicas and batch workers; together they fit the devices."""
 
     replicas: Scale
     workers: Scale
@@ -82,17 +82,17 @@ class FleetScale:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """Bounds and triggers of an online endpoint."""
+    """Bounds and triggers of a live endpoint."""
 
-    min_replicas: int = 1  # 0: none where nobody needs one; the next caller then waits for a cold start
+    min_replicas: int = 1  # 0: no replica without load; the next request waits for a cold start
     max_replicas: int = 8
     cold_start_limit_s: float | None = None  # a longer cold start keeps a replica; None: there is no objective
     waiting_per_replica: int = 20
     longest_wait_s: float = 1.0
-    refused_share: float = 0.01  # of what is offered
+    refused_share: float = 0.01  # of the rows that clients send
     kv_mark: float = 0.8
-    target_load: float = 0.8  # of the measured capacity: what is left absorbs growth during a cold start
-    borrow_load: float = 0.9  # of the capacity: up to there batch rows give way before a replica is added
+    target_load: float = 0.8  # of the measured capacity; the rest absorbs growth during a cold start
+    borrow_load: float = 0.9  # of the capacity: up to this, hold batch rows back before adding a replica
     cooldown_s: float = 300.0
 
     def __post_init__(self) -> None:
@@ -111,12 +111,12 @@ class ReplicaSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Bounds of the dedicated batch workers and the margins their number is given."""
+    """Bounds and safety margins of dedicated batch workers."""
 
     quota: int = 8
     straggler_margin: float = 0.1
     preemptions_per_hour: float = 0.0  # of one worker
-    shard_s: float = 60.0  # a preemption loses half of one on average
+    shard_s: float = 60.0  # a preemption loses half a shard on average
     start_s: float = 30.0
     cooldown_s: float = 120.0
 

@@ -43,7 +43,7 @@ def new_difference_bets() -> list[float]:
 
 
 def bet_on_failure(bets: list[float], by_candidate: bool, share: float) -> None:
-    """Against: a failure is the candidate's with no more chance than this, its share of the requests."""
+    """Update bets against: a failure is the candidate's with at most this probability, its share of the requests."""
     drip = _drip(bets)
     for index, (odds, weight) in enumerate(_WORSE_ODDS, start=1):
         step = (math.log(odds) if by_candidate else 0.0) - math.log1p(share * (odds - 1))
@@ -51,14 +51,14 @@ def bet_on_failure(bets: list[float], by_candidate: bool, share: float) -> None:
 
 
 def bet_on_difference(bets: list[float], difference: float, most_lost: float) -> None:
-    """Against: differences, none below -most_lost, have a mean of at most 0."""
+    """Update bets against: differences, none below -most_lost, have a mean of at most 0."""
     drip = _drip(bets)
     for index, (stake, weight) in enumerate(_STAKES, start=1):
         bets[index] = _log_sum(bets[index], drip + math.log(weight)) + math.log1p(stake / most_lost * difference)
 
 
 def won(bets: Sequence[float]) -> float:
-    """The e-value: how many times its first wealth a bettor has by now."""
+    """The e-value: the bettor's wealth relative to the initial wealth."""
     return math.exp(min(_log_total(bets[1:]), _MOST))
 
 
@@ -75,12 +75,12 @@ def log_below(seen: float, of: float, limit: float) -> float:
 
 
 def lower_bound(seen: float, of: float, alpha: float) -> float:
-    """The share is above this at every look, but for a chance of alpha."""
+    """The share is above this bound at every look, except with probability alpha."""
     return _crossing(lambda limit: log_above(seen, of, limit) < -math.log(alpha), seen / of) if seen else 0.0
 
 
 def upper_bound(seen: float, of: float, alpha: float) -> float:
-    """The share is below this at every look, but for a chance of alpha."""
+    """The share is below this bound at every look, except with probability alpha."""
     return _crossing(lambda limit: log_below(seen, of, limit) >= -math.log(alpha), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The state of each shard of a plan, and how many are in each."""
+"""The state of each shard of a plan, and the number of shards in each state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FRESH, RETRY, LEASED, COMMITTED, DEAD, HELD = range(6)
 
 
 class ShardStates:
-    """A byte a shard: there may be millions."""
+    """One byte per shard, because there may be millions."""
 
     def __init__(self, shards: int) -> None:
         if shards < 0:
@@ -33,30 +33,30 @@ class ShardStates:
         self._states[shard] = state
 
     def check(self, shard: int) -> None:
-        """Raises InvalidInput where it is none of the plan."""
+        """Raises InvalidInput if the plan has no such shard."""
         if not 0 <= shard < len(self._states):
             raise InvalidInput("shard", shard, f"a shard of the plan: 0 to {len(self._states) - 1}")
 
     def count(self, state: int) -> int:
-        """How many are in it."""
+        """Number of shards in this state."""
         return self._counts[state]
 
     def all_in(self, state: int) -> list[int]:
-        """Those that are in it."""
+        """The shards in this state."""
         return [shard for shard, found in enumerate(self._states) if found == state]
 
     def next_fresh(self) -> int | None:
-        """The next one that nobody has had; it is not found a second time."""
+        """The next shard that no worker has had; each shard is returned once."""
         found = self._states.find(FRESH, self._cursor)
         self._cursor = len(self._states) if found < 0 else found + 1
         return None if found < 0 else found
 
     def renew(self, shard: int) -> None:
-        """Nobody here has had it: it is to be found."""
+        """No worker here has had the shard: return it again."""
         self[shard] = FRESH
         self._cursor = min(self._cursor, shard)
 
     def validate(self) -> None:
-        """Raises AssertionError where an attribute's invariant does not hold."""
+        """Raises AssertionError if an invariant of an attribute does not hold."""
         assert self._counts == [self._states.count(state) for state in range(6)]  # noqa: S101
         assert self._states.find(FRESH, 0, self._cursor) == -1  # noqa: S101

@@ -38,7 +38,7 @@ __all__ = ["ShardPolicy"]
 
 
 class ShardPolicy:
-    """Hands out the shards of one frozen plan until each is committed or dead."""
+    """Leases the shards of a plan to workers until each shard is committed or dead."""
 
     def __init__(self, shards: int, limits: ShardLimits | None = None, already_committed: Iterable[int] = ()) -> None:
         self.limits = limits or ShardLimits()
@@ -57,7 +57,7 @@ class ShardPolicy:
             self._states[shard] = COMMITTED
 
     def lease(self, worker: Worker, now_s: float) -> Lease | Wait | Finished:
-        """A shard for a worker: a retry that is due, else the next fresh one, else a straggler's second copy."""
+        """A shard for a worker: a due retry, else the next new shard, else a second copy of a slow one."""
         now_s = self._tick(now_s)
         if now_s >= self._due_s:
             self.expire(now_s)
@@ -75,7 +75,7 @@ class ShardPolicy:
         return Wait(min((at_s for at_s in times_s if at_s is not None and at_s < math.inf), default=None))
 
     def renew(self, lease: Lease, now_s: float) -> Renewed | Abandon:
-        """Keeps a live lease alive for another `lease_s`."""
+        """Extend an active lease by another `lease_s`."""
         now_s = self._tick(now_s)
         live = self._find(lease)
         if live is None or live.expires_s <= now_s:
@@ -83,7 +83,7 @@ class ShardPolicy:
         return Renewed(self._live.renew(live, now_s + self.limits.lease_s))
 
     def completed(self, lease: Lease, now_s: float) -> Committed | Duplicate:
-        """The worker has published the shard's part, or found that somebody had."""
+        """The worker has published the shard's part, or found it published."""
         now_s = self._tick(now_s)
         live = self._find(lease)
         if self._states[lease.shard] == COMMITTED:
@@ -99,7 +99,7 @@ class ShardPolicy:
         return self._commit(lease.shard, now_s)
 
     def failed(self, lease: Lease, now_s: float, *, permanent: bool = False) -> Ended | Stale:
-        """The shard raised an error; a permanent one is not tried again."""
+        """The shard raised an error; after a permanent error it is not tried again."""
         now_s = self._tick(now_s)
         live = self._find(lease)
         if live is None:
@@ -109,23 +109,23 @@ class ShardPolicy:
         return self._lost(live, now_s, self._strikes.backoff_s(live.shard))
 
     def released(self, lease: Lease, now_s: float) -> Ended | Stale:
-        """The worker gave the shard back, on notice of a preemption for one; not the shard's fault."""
+        """The worker returned the shard, for example after a preemption notice; not the shard's fault."""
         now_s = self._tick(now_s)
         live = self._find(lease)
         return Stale(lease.shard) if live is None else self._released(live, now_s)
 
     def worker_left(self, worker: Worker, now_s: float) -> list[Ended]:
-        """The worker was preempted or drained: all its shards are given back, none is blamed."""
+        """The worker was preempted or drained: all its shards are returned, without blame."""
         now_s = self._tick(now_s)
         return [self._released(lease, now_s) for lease in self._live.of_worker(worker)]
 
     def worker_died(self, worker: Worker, now_s: float) -> list[Ended]:
-        """The worker is gone and nobody knows why: one of its shards may have killed it."""
+        """The worker died for an unknown reason: one of its shards may have caused it."""
         now_s = self._tick(now_s)
         return [self._orphaned(lease, now_s) for lease in self._live.of_worker(worker)]
 
     def expire(self, now_s: float) -> list[Ended]:
-        """Takes back every lease past its time; `lease` does so too."""
+        """Take back every expired lease; `lease` does so, too."""
         now_s = self._tick(now_s)
         ended: list[Ended] = []
         while (first := self._live.first()) and first.expires_s <= now_s:
@@ -134,7 +134,7 @@ class ShardPolicy:
         return ended
 
     def set_speculation(self, on: bool) -> None:
-        """Turns second copies on or off from now on; those that run go on."""
+        """Turn second copies on or off from now on; running copies continue."""
         self._stragglers.turn(on)
 
     def dead_shards(self) -> list[int]:
@@ -142,7 +142,7 @@ class ShardPolicy:
 
     @property
     def typical_s(self) -> float | None:
-        """The median time from lease to commit."""
+        """Median time from lease to commit."""
         return self._stragglers.typical.value
 
     def counts(self) -> ShardCounts:
@@ -258,7 +258,7 @@ class ShardPolicy:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a policy counts as it goes; see ShardCounts."""
+    """Counters of the policy; see ShardCounts."""
 
     retries: int = 0
     speculated: int = 0

@@ -1,4 +1,4 @@
-"""The shards of a plan that several processes work on: this one leases to its workers what it has claimed."""
+"""The shards of a plan that several processes share: this process leases only shards that it has claimed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SharedShardPolicy"]
 
 
 class SharedShardPolicy(ShardPolicy):
-    """As the policy of a whole plan; no shard is leased before it is offered."""
+    """A ShardPolicy that leases no shard before it is offered."""
 
     def __init__(self, shards: int, limits: ShardLimits | None = None, already_committed: Iterable[int] = ()) -> None:
         super().__init__(shards, limits, already_committed)
@@ -20,12 +20,12 @@ class SharedShardPolicy(ShardPolicy):
             self._states[shard] = HELD
 
     def has_ready(self, now_s: float) -> bool:
-        """Whether a shard can be leased that no worker has."""
+        """Whether there is a shard to lease that no worker has."""
         retry_s = self._next_retry_s()
         return self._states.count(FRESH) > 0 or (retry_s is not None and retry_s <= now_s)
 
     def offer(self, shard: int) -> None:
-        """It is this process's to do."""
+        """This process has claimed the shard."""
         if self._states[shard] == HELD:
             self._states.renew(shard)
 

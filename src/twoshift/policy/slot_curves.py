@@ -1,4 +1,4 @@
-"""A curve for each slot of a device, and what they say about each other."""
+"""A cost curve for each slot of a device, and how the curves inform each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SlotCurves:
         self._others = {slot: [pair for pair in self.learners.items() if pair[0] is not slot] for slot in self.learners}
 
     def observed(self, slot: Slot, size: CallSize, seconds: float, ended_s: float) -> bool:
-        """A call ended; True when some curve has changed."""
+        """A call ended; True if a curve has changed."""
         changed = ended_s - seconds > self.stale_s and self.forget()
         learner = self.learners[slot]
         if news := learner.observed(size, seconds, ended_s):
@@ -49,21 +49,21 @@ class SlotCurves:
         return changed
 
     def forget(self) -> bool:
-        """Believe what is usual; True when some curve has changed."""
+        """Return to the usual curves; True if a curve has changed."""
         changed = [learner.forget() for learner in self.learners.values()]
         self.cautious.update(self.usual)
         self.stale_s = math.inf
         return any(changed)
 
     def slow_down(self, factor: float, now_s: float) -> None:
-        """The device is so many times as slow as usual, as calls have shown that nobody planned."""
+        """The device is this many times as slow as usual, as calls outside the plan have shown."""
         for slot, learner in self.learners.items():
             learner.take_level(math.log(factor), now_s)
             self._changed(slot)
         self.stale_s = now_s + STALE_S
 
     def margin(self, slot: Slot) -> float:
-        """The share of a cautious prediction that is caution."""
+        """Share of a cautious prediction that is safety margin."""
         return max(0.0, 1.0 - 1.0 / self.learners[slot].cost.ratio(self._quantile))
 
     def _followed(self, other: CostLearner, learner: CostLearner) -> bool:

@@ -1,4 +1,4 @@
-"""Shards that take much longer than others, for idle workers to begin a second time."""
+"""Shards that take much longer than others, which idle workers start a second time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Stragglers"]
 
 
 class Stragglers:
-    """Lone leases, the longest-running first; kept from when fresh shards have run out."""
+    """Shards with a single lease, longest-running first; collected after all new shards are leased."""
 
     def __init__(self, limits: ShardLimits, live: LiveLeases, strikes: Strikes) -> None:
         self._factor, self.is_on = limits.speculate_factor, limits.speculate
@@ -23,7 +23,7 @@ class Stragglers:
         self.typical = RunningMedian()  # of the seconds from lease to commit
 
     def turn(self, on: bool) -> None:
-        """From now on; copies that run go on."""
+        """Turn second copies on or off; running copies continue."""
         self.is_on, self._is_kept = on, False  # the queue was not kept while off: start it afresh
 
     def next(self, worker: Worker, now_s: float) -> tuple[int | None, float | None]:
@@ -48,14 +48,14 @@ class Stragglers:
         return None, None
 
     def watch(self, lease: Lease) -> None:
-        """A lease that is alone with its shard."""
+        """Watch the only lease of a shard."""
         if self._is_kept and self.is_on:
             heapq.heappush(self._oldest, (lease.started_s, lease.id))
             if len(self._oldest) > 2 * len(self._live) + 64:
                 self._start()
 
     def validate(self) -> None:
-        """Raises AssertionError where a lease that may be copied is not watched."""
+        """Raises AssertionError if a lease that may be copied is not watched."""
         lone = {lease.id for lease in self._live if self._may_copy(lease)}
         assert not self._is_kept or lone <= {lease_id for _, lease_id in self._oldest}  # noqa: S101
 

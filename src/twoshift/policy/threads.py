@@ -1,4 +1,4 @@
-"""How many threads a call uses, by its rows: chosen from what calls took, as batch sizes are."""
+"""Number of threads of a call by its rows, chosen from measured times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 8  # from so many threads on, a number between one and all is tried as w
 
 
 class ThreadStep(NamedTuple):
-    """Calls of at least so many rows use so many threads."""
+    """Calls with at least this many rows use this many threads."""
 
     from_rows: int
     threads: int
@@ -27,22 +27,22 @@ class ThreadStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """Threads by rows: the steps rise in both, and the first one begins with one row."""
+    """Threads by rows: both increase from step to step, and the first step begins with one row."""
 
     steps: tuple[ThreadStep, ...]
 
     def __post_init__(self) -> None:
         rising = all(a.from_rows < b.from_rows and a.threads < b.threads for a, b in pairwise(self.steps))
         if not self.steps or self.steps[0].from_rows != 1 or self.steps[0].threads < 1 or not rising:
-            raise InvalidInput("threads", self.steps, "steps of increasing rows and threads, from 1 row on")
+            raise InvalidInput("threads", self.steps, "steps that begin at 1 row and increase in rows and threads")
 
     @classmethod
     def fixed(cls, threads: int) -> ThreadPlan:
-        """The same number for every call."""
+        """The same number of threads for every call."""
         return cls((ThreadStep(1, threads),))
 
     def at(self, rows: int) -> int:
-        """The threads of a call of so many rows."""
+        """Number of threads of a call with this many rows."""
         for from_rows, threads in reversed(self.steps):
             if rows >= from_rows:
                 return threads
@@ -57,7 +57,7 @@ class ThreadPlan:
 
 
 def thread_candidates(most: int) -> tuple[int, ...]:
-    """The numbers to measure where a call may use at most so many: one, all, and between them where those are many."""
+    """Numbers of threads to measure, up to this maximum: one, all, and some between them if there are many."""
     middle = {round(math.sqrt(most))} if most >= _MANY else set[int]()
     return tuple(sorted({1, most} | middle))
 
@@ -86,7 +86,7 @@ def choose_threads(
 
 
 def _at(taken_s: Sequence[float], quantile: float) -> float:
-    """What a call takes, cautiously; for ever where none was measured."""
+    """Cautious time of a call; infinite if it was not measured."""
     return max(sorted(taken_s)[math.ceil(quantile * (len(taken_s) - 1))], 1e-9) if taken_s else math.inf
 
 

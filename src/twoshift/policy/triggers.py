@@ -1,4 +1,4 @@
-"""Whether a schedule fires now: runs that were missed, and runs that meet one that still goes."""
+"""Whether a schedule fires now, with missed runs and runs that overlap the last one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_WAITING = 100
 
 
 class Missed(enum.StrEnum):
-    """What becomes of runs whose time has passed while nobody looked."""
+    """What happens to runs whose time passed while the server was down."""
 
     SKIP = "skip"
     ONCE = "once"  # one run for all of them
 
 
 class Overlap(enum.StrEnum):
-    """What a run does where the last one still goes."""
+    """What happens to a run if the job of the last run has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -31,7 +31,7 @@ class Overlap(enum.StrEnum):
 
 
 class Meeting(enum.StrEnum):
-    """What becomes of a run that is due."""
+    """What to do with a run that is due."""
 
     SUBMIT = "submit"
     SKIP = "skip"
@@ -41,14 +41,14 @@ class Meeting(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is due."""
+    """No run is due."""
 
     until_s: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """What is due up to `last_s`: one run or none."""
+    """One run or none for all times up to `last_s`."""
 
     last_s: int
     run: bool
@@ -56,13 +56,13 @@ class Fire:
 
     @property
     def missed_shown(self) -> str:
-        """For people."""
+        """Text about missed runs, for users."""
         many = f"{self.missed:,}" if self.missed < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
-        return f"{many} missed" + (", replaced by this run" if self.run else "")
+        return f"missed runs: {many}" + ("; this run replaces them" if self.run else "")
 
 
 def trigger(cron: Cron, since_s: float, now_s: float, offset: Offset, missed: Missed) -> Fire | Wait:
-    """What to do about the times after `since_s`, which were not decided on yet."""
+    """What to do about the times after `since_s`, which are not decided yet."""
     due_s = next_due_s(cron, since_s, offset)
     if due_s > now_s:
         return Wait(due_s)
@@ -74,7 +74,7 @@ def trigger(cron: Cron, since_s: float, now_s: float, offset: Offset, missed: Mi
 
 
 def meet(overlap: Overlap, last_goes: bool, waiting: int) -> Meeting:
-    """What becomes of a run, with so many that wait before it."""
+    """What to do with a run, if this many runs wait before it."""
     if not last_goes and not waiting:
         return Meeting.SUBMIT
     match overlap:

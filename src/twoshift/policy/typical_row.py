@@ -1,4 +1,4 @@
-"""What a row of the live traffic is like, the newest counting most."""
+"""The typical row of live traffic; recent rows count most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENOUGH_ROWS = 8.0  # and the guess counts no more
 
 
 class TypicalRow:
-    """A mean of row sizes, weighted by recency."""
+    """Mean row size, weighted by recency."""
 
     __slots__ = ("_rows", "_squares", "_tokens")
 
@@ -27,7 +27,7 @@ class TypicalRow:
         self._squares = self._squares * kept + squares
 
     def size(self, guess: RowSize) -> RowSize:
-        """The typical row; the guess, while nothing is known."""
+        """The typical row; a guess until rows were seen."""
         guessed = max(0.0, _ENOUGH_ROWS - self._rows)
         tokens = self._tokens + guessed * guess.tokens
         squares = self._squares + guessed * guess.tokens * guess.longest

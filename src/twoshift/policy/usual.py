@@ -1,4 +1,4 @@
-"""What a device does usually, where spells of minutes in which something else slows it down do not count."""
+"""The usual speed of a device, ignoring periods of minutes in which other programs slow it down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORTH_IT = math.log(1.03)
 
 
 class UsualLevel:
-    """Says by how much calls differ from what was thought to be usual; all levels are logarithms."""
+    """Measures how far calls are from the usual level; all levels are logarithms."""
 
     __slots__ = ("_began_s", "_span", "_votes")
 
@@ -28,7 +28,7 @@ class UsualLevel:
         self._votes: deque[float] = deque(maxlen=_VOTES)
 
     def observed(self, level: float, ended_s: float) -> float:
-        """One call, `level` above what is usual; how far that is to be moved: 0 nearly always."""
+        """Take one call, `level` above the usual; returns the correction of the usual level, nearly always 0."""
         self._span.append(level)
         if self._began_s is None:
             self._began_s = ended_s
@@ -40,7 +40,7 @@ class UsualLevel:
         return self._moved()
 
     def clear(self) -> None:
-        """What is usual was told anew."""
+        """Forget the observations, because the usual level was set anew."""
         self._began_s = None
         self._span.clear()
         self._votes.clear()

@@ -1,4 +1,4 @@
-"""What the windows of a stream cost, learned from those that were committed."""
+"""Cost of a stream's windows, learned from committed windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPREAD = 1e-3  # of the sizes seen, below which they do not tell the fixed cost
 
 
 class WindowCostLearner:
-    """A line through the windows' rows and seconds; the newer ones count more."""
+    """A line through the rows and seconds of windows; recent windows count more."""
 
     def __init__(self, prior: WindowCost) -> None:
         self._weight = self._rows = self._seconds = self._squares = self._products = 0.0
@@ -23,11 +23,11 @@ class WindowCostLearner:
 
     @property
     def cost(self) -> WindowCost:
-        """As learned so far."""
+        """The learned cost."""
         return self._cost
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A window of so many rows took so long beside the one before it."""
+        """A window of this many rows took this long, beside the window before it."""
         if rows < 1 or not 0 <= seconds < float("inf"):
             return
         self._weight, self._rows, self._seconds = _KEPT * self._weight, _KEPT * self._rows, _KEPT * self._seconds
@@ -55,18 +55,18 @@ class WindowCostLearner:
 
 
 class ArrivalRate:
-    """Rows a second that arrive, over about the last so many seconds."""
+    """Rows that arrive per second, over a recent period."""
 
     def __init__(self, over_s: float) -> None:
         self._over_s, self._rate, self._at_s = over_s, 0.0, None
 
     @property
     def rows_per_s(self) -> float:
-        """As of the last rows that were seen."""
+        """Arrival rate at the last observation."""
         return self._rate
 
     def saw(self, rows: int, now_s: float) -> None:
-        """So many since the last time; a clock that goes back counts as one that stands."""
+        """This many rows since the last call; a clock that goes back counts as standing still."""
         if self._at_s is None:
             self._at_s = now_s
             return

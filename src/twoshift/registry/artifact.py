@@ -73,7 +73,9 @@ class Artifact:
             raise InvalidInput("SOURCE", self.source, "a model with at least one file")
         for path in paths:
             if not is_inside(path):
-                raise InvalidInput("SOURCE", self.source, f"files with plain names; one file is called {path!r}")
+                raise InvalidInput(
+                    "SOURCE", self.source, f"files with plain relative names; one file is called {path!r}"
+                )
         if twice := next((path for path in paths if paths.count(path) > 1), None):
             raise InvalidInput("SOURCE", self.source, f"files with different names; two files are called {twice}")
 

@@ -85,7 +85,9 @@ class ModelCache:
             try:
                 with (folder / file.path).open("rb") as opened:
                     if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                        found[file.path] = f"{folder / file.path} has another checksum"
+                        found[file.path] = (
+                            f"{folder / file.path} differs from the pushed file: its checksum is different"
+                        )
             except OSError as error:
                 found[file.path] = f"{folder / file.path}: {error.strerror}"
         return found
@@ -204,7 +206,9 @@ class ModelCache:
                     over -= sizes[folder]
         if over > 0:
             used = sum(_size(folder) for folder in self._folders())
-            needs = f"{version.ref} has {version.size_bytes:,} bytes, and versions in use have {used:,}"
+            needs = (
+                f"{version.ref} has {version.size_bytes:,} bytes, and the cached versions in use have {used:,} bytes"
+            )
             accepted = f"at least {version.size_bytes + used:,} bytes: {needs}"
             raise InvalidInput("TWOSHIFT_MODEL_CACHE", f"{self._limit:.0f}", accepted)
 
@@ -260,7 +264,7 @@ class ModelCache:
         try:
             yield
         except OSError as error:
-            accepted = f"a folder that can be written ({error.strerror}); TWOSHIFT_HOME sets it"
+            accepted = f"a folder that can be written ({error.strerror or error}); the variable TWOSHIFT_HOME sets it"
             raise InvalidInput("model cache", str(self._root), accepted) from error
 
 

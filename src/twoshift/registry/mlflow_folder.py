@@ -82,7 +82,7 @@ def _place(folder: Path, flavour: dict[str, Any], usual: str) -> Path:
     named = next((flavour[key] for key in ("pickled_model", "data", "model_binary") if flavour.get(key)), usual)
     path = folder / str(named)
     if not is_inside(str(named)) or not path.exists():
-        raise Broken(f"{folder / MLMODEL}: {str(named)[:80]!r} is not a file or folder beside it")
+        raise Broken(f"{folder / MLMODEL}: {str(named)[:80]!r} is not a file or folder in the same folder")
     return path
 
 
@@ -107,7 +107,7 @@ def _xgboost_name(path: Path) -> str:
     with path.open("rb") as file:
         begin = file.read(64)
     if begin[:1] != b"{":
-        accepted = "a model that XGBoost 2.1 or newer has saved: load this one there and save it as model.ubj"
+        accepted = "a model saved by XGBoost 2.1 or newer: load this model with that version and save it as model.ubj"
         raise InvalidInput("SOURCE", str(path), accepted)
     return f"{path.stem}.json" if begin[1:].lstrip()[:1] == b'"' else f"{path.stem}.ubj"
 

@@ -65,4 +65,8 @@ def damage_of(blobs: Blobs, location: str, file: VersionFile, seen: Bytes) -> st
         return str(error)
     if size != file.size_bytes:
         return f"{location} has {size:,} bytes instead of {file.size_bytes:,}"
-    return "" if digest.hexdigest() == file.sha256 else f"{location} has another checksum"
+    return (
+        ""
+        if digest.hexdigest() == file.sha256
+        else f"{location} differs from the pushed file: its checksum is different"
+    )

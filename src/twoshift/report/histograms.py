@@ -61,7 +61,9 @@ def _binned(data: Sequence[Sample | Bins], x: Axis) -> list[Bins]:
 def _checked(bins: Bins, x: Axis) -> Bins:
     """Bins that cannot be drawn are left out, one by one."""
     if len(bins.edges) != len(bins.counts) + 1:
-        raise ValueError(f"{bins.name}: {len(bins.edges)} edges for {len(bins.counts)} counts, not one more")
+        raise ValueError(
+            f"{bins.name}: {len(bins.edges)} edges for {len(bins.counts)} counts; expected one edge more than counts"
+        )
     edges = list(map(float, bins.edges))
     if not all(drawable(edge, x.scale == "log") for edge in edges) or edges != sorted(edges):
         return Bins(bins.name, (0.0, 1.0), (0.0,), bins.tone)

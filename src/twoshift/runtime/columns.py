@@ -104,7 +104,7 @@ def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
     """The columns of all parts' rows, in order; raises InvalidInput where the parts do not fit together."""
     full = [part for part in parts if len(part)]
     if not full:
-        raise InvalidInput("parts", len(parts), "at least one row in them")
+        raise InvalidInput("parts", len(parts), "at least one row in the parts")
     if len(full) == 1:  # copied all the same: a model that changes its input must not change the rows
         return {name: array.copy() for name, array in full[0].columns.items()}
     first = full[0].columns
@@ -156,7 +156,7 @@ def array_of(values: Sequence[Any], field: str, missing: bool = False) -> NDArra
     if row < 0:  # good kinds, but mixed
         kind = type(values[0])
         row = _first(values, lambda value: type(value) is not kind)
-        raise bad_row(row, field, values[row], f"a {kind.__name__}, as in the earlier rows")
+        raise bad_row(row, field, values[row], f"a value of type {kind.__name__}, as in the earlier rows")
     raise bad_row(row, field, values[row], _ACCEPTED)
 
 
@@ -183,7 +183,7 @@ def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
         row = _first(rows, lambda row: not isinstance(row, Mapping) or name not in row)
     if not isinstance(rows[row], Mapping):
         raise bad_row(row, None, rows[row], f"a dict with the field {name!r}")
-    raise bad_row(row, name, sorted(map(str, rows[row])), f"{name!r} among the row's fields")
+    raise bad_row(row, name, sorted(map(str, rows[row])), f"{name!r} among the fields of the row")
 
 
 def _signed(values: NDArray[Any], field: str) -> NDArray[Any]:

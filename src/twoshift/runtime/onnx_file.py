@@ -59,7 +59,7 @@ def _inside(path: Path, place: str) -> Path:
     try:
         file = (folder / place).resolve()
         if Path(place).is_absolute() or not file.is_relative_to(folder):
-            raise Broken(f"{told}; expected a file inside its own folder")
+            raise Broken(f"{told}; expected a file inside the folder of the model")
         if not file.is_file():
             raise Broken(f"{told}, which does not exist")
     except (OSError, ValueError) as error:  # a name that no file can have
@@ -105,6 +105,6 @@ def _precision(onnx: Any, tensors: list[Any], path: Path) -> str:
         for size in tensor.dims:
             numbers *= size
         if tensor.data_type not in kinds:
-            raise Broken(f"{path}: weights of type {tensor.data_type}; expected one of the types that ONNX has")
+            raise Broken(f"{path}: weights of type {tensor.data_type}; expected a data type of ONNX")
         sizes[_PRECISIONS.get(kinds[tensor.data_type], "fp32")] += numbers
     return sizes.most_common(1)[0][0] if sizes else "fp32"

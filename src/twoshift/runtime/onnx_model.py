@@ -172,7 +172,7 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
         ) from error
     on_cuda = session.get_providers()[0] == _CUDA
     if device.startswith("cuda") and not on_cuda:
-        raise InvalidInput("device", device, "cpu or auto: onnxruntime has no working CUDA provider here")
+        raise InvalidInput("device", device, "cpu or auto: onnxruntime has no working CUDA provider on this machine")
     return session, cuda_device(index) if on_cuda else cpu_device(threads)
 
 
@@ -209,7 +209,7 @@ def _values(rows: Sequence[Any], name: str, alone: bool) -> list[Any]:
         if isinstance(row, Mapping):
             known = name if name in row or not alone else FEATURES
             if known not in row:
-                raise bad_row(number, name, sorted(map(str, row)), f"{name!r} among the row's fields")
+                raise bad_row(number, name, sorted(map(str, row)), f"{name!r} among the fields of the row")
             values.append(row[known])
         elif alone:
             values.append(row)

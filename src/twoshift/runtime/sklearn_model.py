@@ -62,8 +62,8 @@ def load_pickle(
         raise InvalidInput(
             "model",
             str(path),
-            "--trust-pickle (trust_pickle=True) with a pickle, if you trust the author of the file: loading it runs "
-            "any code in it. Safer: skops.io.dump(model, 'model.skops'), or XGBoost's "
+            "--trust-pickle (trust_pickle=True) with a pickle, if you trust the author of the file: loading the "
+            "file runs any code in it. Safer formats: skops.io.dump(model, 'model.skops'), or XGBoost's "
             "save_model('model.ubj')",
         )
     _refuse_others(device, precision)
@@ -253,8 +253,8 @@ def _check_archive(path: Path) -> None:
     if damaged is not None:
         raise Broken(f"{path}: expected a complete skops archive; {damaged} in it is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
-        size = f"{path.stat().st_size:,} bytes, which unpack to {swollen:,} bytes"
-        raise Broken(f"{path}: {size}; expected the archive of an estimator")
+        size = f"the archive of {path.stat().st_size:,} bytes unpacks to {swollen:,} bytes"
+        raise Broken(f"{path}: {size}, more than an estimator needs")
 
 
 def _untrusted_hint(types: list[str]) -> str:

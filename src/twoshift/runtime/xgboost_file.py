@@ -123,7 +123,7 @@ def _check_categories(tree: Mapping[str, Any], nodes: int) -> None:
     inside = (starts >= 0) & (sizes >= 0) & (starts + sizes <= len(values))
     _check(bool(np.all(inside)) and bool(np.all((values >= 0) & (values < 1 << 24))), "a category is outside the tree")
     kinds = _integers(np.asarray(tree.get("split_type", np.zeros(nodes, np.int64))))
-    _check(kinds.shape == (nodes,) and bool(np.all((kinds == 0) | (kinds == 1))), "a split is of no known kind")
+    _check(kinds.shape == (nodes,) and bool(np.all((kinds == 0) | (kinds == 1))), "the kind of a split is unknown")
     _check(set(np.flatnonzero(kinds)) <= set(owners.tolist()), "a categorical split has no categories")
 
 

@@ -62,7 +62,7 @@ def _rounds(booster: Any) -> tuple[int, int]:
     if best is None or booster.attr("scikit_learn") is None:
         return (0, 0)
     if best not in map(str, range(rounds)):
-        raise DamagedModel(f"the model's best_iteration is {best[:80]!r}; expected one of its {rounds} rounds, from 0")
+        raise DamagedModel(f"the model's best_iteration is {best[:80]!r}; expected a round from 0 to {rounds - 1}")
     return (0, int(best) + 1)
 
 

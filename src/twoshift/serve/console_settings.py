@@ -1,4 +1,4 @@
-"""What a server's console is set to do."""
+"""Settings of a server's console."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ _FAMILIES = (
     _Family("counter", "slo_requests", "Live requests, or sequences of a language model, by whether the objective was "
             "met; a request that the server refused or failed counts as outside.", ("slo",),
             lambda seen: (("within", seen.within_slo), ("outside", seen.outside_slo))),
-    _Family("gauge", "objective_seconds", "Objective for 99 % of the requests, by what it limits.", ("of",),
+    _Family("gauge", "objective_seconds", "Latency objective for 99 % of the requests, by kind of latency.", ("of",),
             lambda seen: seen.objectives_s.items()),
     _Family("gauge", "replicas", "Replicas, by state.", ("state",),
             lambda seen: (("ready", seen.replicas.ready), ("starting", seen.replicas.starting))),

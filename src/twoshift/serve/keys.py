@@ -132,7 +132,7 @@ class Caller:
         """Raises Forbidden where the key has not the scope."""
         if not self.may(needs, reads):
             scopes = ", ".join(() if self._settings is None else self._settings.scopes)
-            raise Forbidden(f"this needs a key with the scope {needs}; the key {self.name} has {scopes}")
+            raise Forbidden(f"this needs a key with the scope {needs}; the key {self.name} has only {scopes}")
 
     def check_model(self, model: str) -> None:
         """Raises Forbidden where the key is not for this model."""

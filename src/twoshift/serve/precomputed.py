@@ -158,8 +158,10 @@ class Precomputed:
         _require_available(looked)
         place, field = left[0], keys.field.format(left[0])
         if looked[place].found is Found.UNKEYED:
-            raise InvalidInput(field, None, f"a key of {self.rules.key}: this server computes nothing live")
-        accepted = f"a key with a precomputed answer; {looked[place].why}, and this server computes nothing live"
+            raise InvalidInput(
+                field, None, f"a value of the key column {self.rules.key}, because this server computes no answers live"
+            )
+        accepted = f"a key with a precomputed answer; {looked[place].why}, and this server computes no answers live"
         raise NotFound(field, keys.values[place], accepted)
 
     def _key(self, keys: RequestKeys, place: int, generation: Generation | None) -> bytes | None:

@@ -122,7 +122,9 @@ class RolloutRun:
         split = self._split
         if split is not None:
             split.share = 0.0
-        _logger.warning("%s: %s gets no requests for now: %s", self.record.deployment, self.record.candidate, why)
+        _logger.warning(
+            "%s: the candidate %s gets no requests for now: %s", self.record.deployment, self.record.candidate, why
+        )
 
     def abandon(self) -> None:
         """What loads is not waited for; what is loaded answers what it has admitted."""
@@ -247,7 +249,7 @@ class RolloutRun:
         if loading is None or self._split is not None or not loading.done():
             return
         if (error := loading.exception()) is not None:
-            yield Crashed(Version.CANDIDATE, f"it could not be loaded: {_first(error)}")
+            yield Crashed(Version.CANDIDATE, f"the version could not be loaded: {_first(error)}")
             return
         self._split = loading.result()
         if (watch := self._split.candidate.watch) is not None:
@@ -264,7 +266,7 @@ class RolloutRun:
         if not self._replacing.done():
             return
         if (error := self._replacing.exception()) is not None:
-            yield Crashed(Version.CANDIDATE, f"it could not be loaded: {_first(error)}")
+            yield Crashed(Version.CANDIDATE, f"the version could not be loaded: {_first(error)}")
             return
         yield Warmed()
         yield PromoteAsked(self.record.who)
@@ -318,7 +320,7 @@ class RolloutRun:
         if (error := loading.exception()) is None:
             self._split = loading.result()
             return
-        told = "%s: %s was promoted, and could not be loaded here: %s"
+        told = "%s: %s was promoted, but could not be loaded on this server: %s"
         _logger.error(told, self.record.deployment, self.record.candidate, error)
         self._finish()
 

@@ -40,9 +40,11 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     min_step: Annotated[
         str, key("Minimum time at each share of requests, however strong the evidence.", span(zero=True))
     ] = "10s"
-    max_difference: Annotated[float | None, key(_DIFFERENCE, share(), shown="differences are only shown")] = None
+    max_difference: Annotated[
+        float | None, key(_DIFFERENCE, share(), shown="no limit: differences are only reported")
+    ] = None
     max_disagreement: Annotated[float, key(_DISAGREEMENT, share(zero=False, one=False))] = 0.01
-    compare: Annotated[str | None, key(_COMPARE, text("FILE:FUNCTION"), shown="by the kind of model")] = None
+    compare: Annotated[str | None, key(_COMPARE, text("FILE:FUNCTION"), shown="depends on the kind of model")] = None
     follow: Annotated[
         bool, key("Start a rollout when the registry alias of the model points to another version.", FLAG)
     ] = True

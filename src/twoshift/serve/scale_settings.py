@@ -1,4 +1,4 @@
-"""How a model's replicas are scaled between their bounds."""
+"""Settings for scaling a model's replicas."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def every_s(self) -> float:
-        """Between two looks."""
+        """Time between two scaling decisions."""
         return parse_duration(self.every, "every")
 
     def replicas(

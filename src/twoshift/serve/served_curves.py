@@ -32,7 +32,7 @@ class ServedCurves:
     def get(self, name: str, /) -> MeasuredCurve:
         """A call that has the device to itself."""
         if (found := self._derived.get(name)) is None:
-            known = f"one of {', '.join(self.names())}" if self._derived else "no value: no model is ready"
+            known = f"one of {', '.join(self.names())}" if self._derived else "a loaded model: no model is ready yet"
             raise InvalidInput("profile", name, known)
-        about = f"what this server has measured of {name}"
+        about = f"measured by this server for {name}"
         return MeasuredCurve(CallCost.from_dict(found.curves["whole"]), RowSize.uniform(found.row_tokens), about)

@@ -1,4 +1,4 @@
-"""TLS, as the settings of a server have it."""
+"""TLS settings of a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TlsKey = Annotated[
 
 
 def check_tls(settings: Any) -> None:
-    """Raises InvalidInput where one of the two is given alone."""
+    """Raises InvalidInput if only one of certificate and key is set."""
     if settings.tls_cert is not None and settings.tls_key is None:
         raise InvalidInput("tls_key", None, "--tls-key with the private key of --tls-cert")
     if settings.tls_key is not None and settings.tls_cert is None:

@@ -38,9 +38,9 @@ class Trial:
             return ""
         words = [line for line in lines if line and line != _BEGUN.strip()]
         if words:
-            return f"it crashed the server when it was tested: {words[0]}"
+            return f"the version crashed the server when it was tested: {words[0]}"
         if len(lines) >= _MOST_TRIES:
-            return f"the server ended {len(lines)} times while it was tested, killed or out of memory"
+            return f"the server was killed or ran out of memory {len(lines)} times while the version was tested"
         return ""
 
     def begin(self) -> None:

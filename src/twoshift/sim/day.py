@@ -135,7 +135,9 @@ def _source(spec: DaySpec) -> ReplicaSource:
         days = _MOST_TICKS * spec.tick_s / _DAY_S
         raise InvalidInput("trace", f"a span of {spec.trace.horizon_s / _DAY_S:.0f} days", f"at most {days:.0f} days")
     if spec.copies * len(spec.trace.times_s) > _MOST_ROWS:
-        raise InvalidInput("copies", spec.copies, f"at most {_MOST_ROWS // len(spec.trace.times_s):,} of this trace")
+        raise InvalidInput(
+            "copies", spec.copies, f"at most {_MOST_ROWS // len(spec.trace.times_s):,} copies of this trace"
+        )
     shifts = np.concatenate([[0.0], rng.uniform(0.0, 1.0, spec.copies - 1)])
     times = np.concatenate([spec.trace.times_s + shift for shift in shifts])
     order = np.argsort(times, kind="stable")

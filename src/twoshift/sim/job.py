@@ -57,13 +57,15 @@ class JobSpec:
         for field in ("preemptions_per_hour", "restart_s", "noise", "price_usd_per_hour"):
             _require(field, getattr(self, field), 0, math.inf, "a finite number, 0 or more")
         for field in ("straggler_share", "spot_discount"):
-            _require(field, getattr(self, field), 0, 1, "0 up to, not including, 1")
+            _require(field, getattr(self, field), 0, 1, "a number from 0 to below 1")
         for field in ("straggler_factor", "speculate_factor"):
             _require(field, getattr(self, field), 1, math.inf, "a finite number of 1 or more")
         if not 1 <= self.workers <= _MOST_WORKERS:
             raise InvalidInput("workers", self.workers, f"1 to {_MOST_WORKERS:,}")
         if self.preemptions_per_hour > _HOUR_S:
-            raise InvalidInput("preemptions_per_hour", self.preemptions_per_hour, "at most 3600: one a second")
+            raise InvalidInput(
+                "preemptions_per_hour", self.preemptions_per_hour, "at most 3600, which is one per second"
+            )
         if self.runs is not None and self.runs < 1:
             raise InvalidInput("runs", self.runs, "1 or more")
         if self.shard_s is not None:
@@ -76,7 +78,7 @@ class JobSpec:
                     f"a longer time: this value makes more than {_MOST_SHARDS:,} shards",
                 )
             most = _MOST_SHARDS * self.items / self.shards
-            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} at this rate, or longer shards")
+            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} with shards of this length")
 
     @property
     def ideal_s(self) -> float:
@@ -315,7 +317,7 @@ class JobSimulation:
                     self._cancelled.add(loser.id)
                     self._take(int(loser.worker), now_s)
             case Duplicate():
-                raise AssertionError("a cancelled copy went on")
+                raise AssertionError("a cancelled copy of a shard kept running")
 
     def _restart(self, worker: int, died_s: float, now_s: float) -> None:
         up_s = max(died_s + self._spec.restart_s, now_s)

@@ -146,7 +146,7 @@ def record_lanes(
     """The same with our own policy on one device, every event and decision handed to `sink`."""
     _check(spec)
     if spec.replicas > 1:
-        raise InvalidInput("replicas", spec.replicas, "1, or no --record: a record has the decisions of one device")
+        raise InvalidInput("replicas", spec.replicas, "1 with --record, which records the decisions of one device")
 
     def node(host: SimulatedHost) -> Node:
         policy = RecordedLanes(spec.cost, spec.limits, sink, spec.lane_cost)
@@ -182,14 +182,18 @@ def _check(spec: LanesSpec) -> None:
     events = seconds * max(rate_per_s, spec.capacity_per_s / spec.max_batch)
     if events > _MOST_EVENTS:
         most_s = _MOST_EVENTS / events * seconds
-        raise InvalidInput("seconds", f"{seconds:g}s", f"at most {most_s:.3g}s: {_MOST_EVENTS:,} rows or calls")
+        raise InvalidInput(
+            "seconds", f"{seconds:g}s", f"at most {most_s:.3g}s, which is {_MOST_EVENTS:,} rows or calls"
+        )
 
 
 def check_slo(spec: LanesSpec) -> None:
     """Refuse an SLO that an idle device cannot keep."""
     alone_ms = 1e3 * spec.cost.seconds(CallSize.uniform(1, spec.row_tokens), spec.limits.quantile)
     if alone_ms > spec.slo_s * 1e3:
-        raise InvalidInput("slo_ms", spec.slo_s * 1e3, f"at least the {alone_ms:.4g} ms of a call over one item")
+        raise InvalidInput(
+            "slo_ms", spec.slo_s * 1e3, f"at least {alone_ms:.4g}, the milliseconds of a call with one item"
+        )
 
 
 def _run(

@@ -33,7 +33,7 @@ _ROW_BYTES = 100.0  # until some were read
 def check_is_there(place: str) -> None:
     """Raises InvalidInput for a local folder that is not there: a run that ends would find nothing in it."""
     if not _is_there(place):
-        raise InvalidInput("source", place, "a folder that exists, or a stream without --once, which waits for it")
+        raise InvalidInput("source", place, "a folder that exists; without --once, the stream waits for the folder")
 
 
 class SeenFile(msgspec.Struct, frozen=True, array_like=True):
@@ -164,7 +164,7 @@ class FolderSource:
     def _look_for_place(self, has_files: bool) -> None:
         is_missing = not has_files and not _is_there(self._prefix)
         if is_missing and not self._is_missing:
-            _log.warning("%s does not exist: the stream waits for it", self._prefix)
+            _log.warning("%s does not exist yet: the stream waits for the folder", self._prefix)
         self._is_missing = is_missing
 
     def _look_for_lost(self, listed: Sequence[Blob]) -> None:
@@ -188,7 +188,7 @@ class FolderSource:
 
     def _notice(self) -> str:
         if self._is_missing:
-            return f"{self._prefix} does not exist: the stream waits for it"
+            return f"{self._prefix} does not exist yet: the stream waits for the folder"
         said, problems = list[str](), [each.problem for each in self._found.values() if each.problem]
         if problems:
             said.append(f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}")

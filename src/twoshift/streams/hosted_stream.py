@@ -144,7 +144,9 @@ class HostedStream:
         self._committed = 0
 
     def _look_after(self, seated: _Seated, withheld: str) -> None:
-        away = self.fleet.why_away() or ("" if seated.replica in self.fleet.replicas() else "its replica has ended")
+        away = self.fleet.why_away() or (
+            "" if seated.replica in self.fleet.replicas() else "the replica of the stream has ended"
+        )
         if seated.replica.gone or (away and seated.is_overdue()):
             self._retry(f"{seated.replica.gone or away}; the stream continues on another replica", 0.0)
             self._drop(seated)

@@ -126,11 +126,11 @@ class KafkaOutlet:
     def _told(self, error: Any) -> Exception:
         kinds, shown = self._kafka.KafkaError, self._place.shown
         if error.code() in (kinds._FENCED, kinds.PRODUCER_FENCED, kinds.INVALID_PRODUCER_EPOCH):
-            return Broken(f"another stream with the same output folder sends to {shown} now: run one of them")
+            return Broken(f"another stream with the same output folder also sends to {shown}: run only one of the two")
         if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
             return InvalidInput("to", shown, f"a topic that accepts messages of this size ({error.str()})")
         if error.code() in (kinds._INVALID_ARG, kinds.TOPIC_AUTHORIZATION_FAILED, kinds.UNSUPPORTED_VERSION):
-            return InvalidInput("to", shown, f"a topic that this stream may send to, in transactions ({error.str()})")
+            return InvalidInput("to", shown, f"a topic to which this stream may send in transactions ({error.str()})")
         return TryLater(f"{shown} does not answer ({error.str()})", _RETRY_S)
 
     # How far it is
@@ -200,7 +200,7 @@ class KafkaOutlet:
         found = row_of((headers.get(_ID) or b"").decode(errors="replace"), job)
         if found is None:
             topic = self._place.topic
-            accepted = f"a topic that only this stream writes to: the last message of {topic} is another's"
+            accepted = f"a topic that only this stream writes to: the last message of {topic} is from another producer"
             raise InvalidInput("to", self._place.shown, accepted)
         return found, _LAST in headers
 

@@ -20,7 +20,7 @@ __all__ = ["NatsConnection", "NatsPlace"]
 T = TypeVar("T")
 _CONNECT_S, _ANSWER_S = 3.0, 20.0
 _RETRY_S = 1.0
-_ACCEPTED = "nats://host:4222/SUBJECT, or tls://; ?stream=NAME where several streams have the subject"
+_ACCEPTED = "nats://host:4222/SUBJECT, or tls://; add ?stream=NAME if several streams have the subject"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ class NatsOutlet:
             self._at = (0, 0)
         elif found is None:
             subject = self._place.subject
-            accepted = f"a subject that only this stream writes to: the last message of {subject} is another's"
+            accepted = (
+                f"a subject that only this stream writes to: the last message of {subject} is from another publisher"
+            )
             raise InvalidInput("to", self._place.shown, accepted)
         else:
             self._at = (found[0] + 1, 0) if _LAST in headers else (found[0], found[1] + 1)

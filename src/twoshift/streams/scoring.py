@@ -157,7 +157,7 @@ class WindowScorer:
             full = isinstance(error, OSError) and error.errno in _FULL
             kind = "full" if full else "no answer" if isinstance(error, TryLater) else "failed"
             self._counts.problem(kind, str(error))
-            _log.warning("window %d is tried again (%s): %s", turn.window.number, kind, error)
+            _log.warning("window %d failed and is retried (%s): %s", turn.window.number, kind, error)
             return full or isinstance(error, TryLater) or tries < _TRIES
 
         try:
@@ -179,7 +179,7 @@ class WindowScorer:
                 bad = self._unreadable(turn.window)
                 if not bad:
                     raise
-                _log.warning("%s is left out: %s", ", ".join(bad), error)
+                _log.warning("%s is skipped: %s", ", ".join(bad), error)
                 turn.window.unreadable |= bad
 
     def _published(self, turn: _Turn, before: _Turn | None) -> tuple[PartStats, int]:

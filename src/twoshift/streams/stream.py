@@ -135,7 +135,7 @@ class Stream:
     def _check_ours(self, begun: Plan | None, committed: list[CommittedPart]) -> None:
         folder = f"{self._job.output.rstrip('/')}/"
         if begun is None and (committed or any(not name.startswith(("_", ".")) for name in self._output.names(folder))):
-            accepted = "an empty or new folder; this one contains files, and no plan of a stream"
+            accepted = "an empty or new folder; this one contains files, but no stream"
             raise InvalidInput("output", self._job.output, accepted)
 
     def _first_plan(self, device: WorkDevice, report: Report) -> Plan | None:
@@ -185,7 +185,7 @@ class Stream:
                 left_s = self._stop_at_s - time.monotonic()
                 self._sending.finish(None if math.isinf(left_s) else max(0.0, left_s))
         except Stopped:
-            _log.warning("windows in progress were abandoned; the same command scores them again")
+            _log.warning("windows in progress were abandoned; run the same command again to score them")
         finally:
             self._scorer.close(now=True)
             self._compactor.close()
@@ -201,7 +201,9 @@ class Stream:
         self._loading.begin(plan, self._output, [part.first for part in committed if part.windows == 1])
         first = self._loading.next_shard
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
-            accepted = "the store that the stream started with: parts that it lacks are merged into larger ones"
+            accepted = (
+                "the store that the stream started with: this store lacks parts that are merged into larger ones by now"
+            )
             raise InvalidInput("into", self._job.into, accepted)
 
     def _begin_sending(self, plan: Plan, committed: list[CommittedPart]) -> None:

@@ -84,8 +84,14 @@ class Notifier:
                 target_of(found[1], private_too=True, field="notify")
             else:
                 mine = [name for name, hook in self._webhooks.items() if hook.tenant in (None, owner)]
-                accepted = f"one of {', '.join(mine)}" if mine else "no value: this server has no [webhooks.NAME]"
-                raise InvalidInput("notify", each, f"{accepted}, or a URL below the URL of a webhook with below = true")
+                accepted = (
+                    f"one of {', '.join(mine)}"
+                    if mine
+                    else "a webhook of this server, which has no [webhooks.NAME] table"
+                )
+                raise InvalidInput(
+                    "notify", each, f"{accepted}, or a URL that starts with the URL of a webhook with `below = true`"
+                )
 
     def list(self, limit: int = 100, owner: str | None = None) -> list[Delivery]:
         """The newest first."""

@@ -195,7 +195,7 @@ class Scheduler:
         if problem != schedule.problem:
             self._store.change(schedule.id, problem=problem)
             if problem:
-                _logger.warning("the schedule %s: %s", schedule.name, problem)
+                _logger.warning("the schedule %s has a problem: %s", schedule.name, problem)
 
     def _look_at_clock(self, schedule: ScheduleRecord, spec: ScheduleSpec, cron: str) -> None:
         now_s, (since_s, until_s) = self._clock(), self._quiet.get(schedule.id, (0.0, 0))

@@ -54,15 +54,17 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         if self.cron is not None:
             Cron.parse(self.cron)
         if self.after is not None and (not self.after.strip() or "\0" in self.after):
-            raise InvalidInput("after", self.after, "the name of a file, or a place in a bucket, s3://bucket/key")
+            raise InvalidInput("after", self.after, "the name of a file, or an object in a bucket, s3://bucket/key")
         if self.after is not None and _PLACEHOLDER.search(self.after):
             raise InvalidInput(
-                "after", self.after, "a path without placeholders: the marker file is replaced for each run"
+                "after", self.after, "a path without placeholders: the same marker file starts every run"
             )
         if self.every_s < _LEAST_EVERY_S:
             raise InvalidInput("every", self.every, "at least 1s")
         if not isinstance(self.job.get("output"), str):
-            raise InvalidInput("output", self.job.get("output"), "a folder with placeholders in it, as out/{date}")
+            raise InvalidInput(
+                "output", self.job.get("output"), "a folder with a placeholder in it, such as out/{date}"
+            )
         unknown(self.job)
         self._check_outputs()
 
@@ -96,7 +98,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                     f"a separate folder for each run: two runs would write to {output}; add {{date}}, "
                     f"{{time}} or {{run}}"
                 )
-                raise InvalidInput("output", self.job["output"], f"{accepted}, as {base}/{{run}}")
+                raise InvalidInput("output", self.job["output"], f"{accepted}, such as {base}/{{run}}")
             seen[output] = run.due_unix_s
 
     def _ahead(self) -> Iterator[ScheduledRun]:

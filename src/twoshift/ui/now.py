@@ -110,7 +110,7 @@ def _told(objective: Objective | None) -> str:
         return "—"
     if objective.tpot_s is None:
         return f"p99 within {seconds(objective.slo_s)}"
-    return f"first token within {seconds(objective.slo_s)}, {seconds(objective.tpot_s)} for each further one"
+    return f"first token within {seconds(objective.slo_s)}, {seconds(objective.tpot_s)} per further token"
 
 
 def _state(deployment: Deployment) -> str:

@@ -46,13 +46,13 @@ def _cards(plan: Plan) -> Iterator[report.Card]:
         yield report.Card("memory", format_bytes(max(0.0, free)), note, "good" if free >= 0 else "bad")
     if made.roofline is not None:
         peak = f"at most {made.roofline.peak_share:.0%} of the peak"
-        yield report.Card("the call is", f"{made.roofline.bound}-bound", peak)
+        yield report.Card("this call is", f"{made.roofline.bound}-bound", peak)
 
 
 def _knee_note(plan: Plan) -> str:
     swept = plan.overview.sweep
     if swept.knee is None:
-        return "every doubling still pays"
+        return "every doubling still lowers the cost"
     call_s = next(row.call_s for row in swept.rows if row.batch == swept.knee)
     return f"{_ms(call_s)}, {'inside' if swept.knee_within_slo else 'longer than'} the objective"
 
@@ -69,7 +69,7 @@ def _cap_card(plan: Plan) -> report.Card:
 def _words(plan: Plan) -> Iterator[str]:
     yield f"Call times: {plan.about}."
     if plan.overview.roofline is None:
-        yield "Device, model size, precision and KV cache are not used: they are in the curve already."
+        yield "Device, model size, precision and KV cache are not used: the measured curve already includes them."
     cap, knee = plan.overview.cap, plan.overview.sweep.knee
     if knee is not None and cap.batch and cap.batch < knee:
         yield (
@@ -78,7 +78,7 @@ def _words(plan: Plan) -> Iterator[str]:
         )
     memory = plan.overview.memory
     if memory is not None and memory.largest_batch is not None:
-        yield f"Beside the weights the KV cache holds {memory.largest_batch:,} sequences."
+        yield f"In the memory beside the weights, the KV cache holds {memory.largest_batch:,} sequences."
 
 
 def _dollars(plan: Plan) -> report.Figure:

@@ -52,14 +52,14 @@ class OpenIndex:
         """Raises InvalidInput where the vectors of the index are another model's."""
         if checksum != self.generation.checksum:
             made = f"{self.generation.model} with the checksum {self.generation.checksum}"
-            accepted = f"the model that the index was built with, {made}; this one has {checksum}"
+            accepted = f"the model that the index was built with, {made}; this model has the checksum {checksum}"
             raise InvalidInput("model", model, accepted)
 
     def search(self, vectors: Vectors, most: int) -> list[list[Hit]]:
         """For each vector the nearest rows, at most so many; raises InvalidInput where it has other dimensions."""
         dims, rows = self.generation.dims, self.generation.rows
         if vectors.shape[1:] != (dims,):
-            accepted = f"a model whose vectors have {dims} dimensions, as the index"
+            accepted = f"a model whose vectors have {dims} dimensions, as in the index"
             raise InvalidInput("model", f"vectors of {vectors.shape[-1]} dimensions", accepted)
         if not rows:
             return [[] for _ in vectors]
@@ -112,7 +112,7 @@ def open_current(blobs_for: BlobsFor, location: str, besides: Pointer | None = N
         blobs = blobs_for(index)
         pointer = current(blobs, index)
         if pointer is None:
-            raise NotFound("index", location, "an index with a generation: the job that builds it has not ended yet")
+            raise NotFound("index", location, "a complete index: the job that builds this index has not ended yet")
         if pointer == besides:
             return None
         try:

@@ -47,7 +47,7 @@ class RegisteredVersions:
         where = "the GPU" if on_gpu else "this machine"
         accepted = f"at most {free / 1e9:.2f} GB, the free memory of {where} beside {deployment}"
         told = f"{accepted}; --replace (mode = replace) unloads {each.model} first, and then loads the new version"
-        raise TooLarge("model", f"{candidate.ref}, which needs about {needs / 1e9:.2f} GB,", told)
+        raise TooLarge("model", f"{candidate.ref}, which needs about {needs / 1e9:.2f} GB", told)
 
 
 def free_bytes(on_gpu: bool) -> int | None:

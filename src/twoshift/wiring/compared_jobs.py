@@ -87,7 +87,9 @@ class ComparedJob:
         settings = self.settings
         files = resolve(settings.inputs, blobs_for, settings.input_format)
         if any(is_below(file.location, settings.output) for file in files):
-            raise InvalidInput("output", settings.output, "a folder outside the input: --against writes there twice")
+            raise InvalidInput(
+                "output", settings.output, "a folder outside the input, because --against writes two outputs there"
+            )
 
     def _stable_settings(self) -> JobSettings:
         settings = self.settings

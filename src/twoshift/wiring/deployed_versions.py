@@ -18,7 +18,7 @@ def deployed_version(models: Deployments, word: str, registry: str | None) -> tu
     ref = parse_ref(word)
     known = None if ref is None or not ref.is_explicit else models.all.get(ref.name)
     if ref is None or known is None:
-        raise NotFound("model", word, f"one of {', '.join(sorted(models.names()))}, which this server serves")
+        raise NotFound("model", word, f"one of {', '.join(sorted(models.names()))}, the models of this server")
     serving = known.serving
     if serving is None:  # it says itself why it does not answer
         return known.name, word
@@ -28,5 +28,5 @@ def deployed_version(models: Deployments, word: str, registry: str | None) -> tu
     except NotFound:  # what else the registry has is not for everybody to know
         wanted = word
     if wanted != served:
-        raise NotFound("model", word, f"the version that this server serves: {known.name} is {served} now")
+        raise NotFound("model", word, f"{served}, the version that this server serves as {known.name}")
     return known.name, wanted

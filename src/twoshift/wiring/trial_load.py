@@ -78,7 +78,7 @@ def _heard(word: str, data: bytes, code: int) -> LoadedFacts:
     try:
         told = msgspec.json.decode(data, type=_Told)
     except msgspec.DecodeError:
-        accepted = f"ended the process that loaded it, which {how_ended(code)}: it would end a server, too"
+        accepted = f"ended the process that loaded it, which {how_ended(code)}: the model would also end a server"
         raise UnusableModel("model", word, accepted) from None
     if told.error is not None:
         raise decode_error(told.error)

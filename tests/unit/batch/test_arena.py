@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts_runtime import INFO, CharacterPreparer
 
+from texts_runtime import INFO, CharacterPreparer
 from twoshift.batch.preparing.arena import ARENA_BYTES, Arena, ArenaBlocks, ArenaSpace, Placed, arena_file, placed_bytes
 from twoshift.batch.preparing.messages import Answered, Cancelled, FromPreparer, Given, Submitted
 from twoshift.batch.preparing.remote_engine import RemoteEngine

@@ -47,7 +47,7 @@ def test_an_evaluation_set_is_lines_or_parquet(tmp_path: Path) -> None:
     [
         ([], "a text `answer`"),
         ([{"prompt": "x"}], "`answer`"),
-        ([ROWS[0], {"prompt": "x", "answer": None}], "row 2 has none"),
+        ([ROWS[0], {"prompt": "x", "answer": None}], "row 2 lacks one of the two"),
         ([{"prompt": 1, "answer": 2}], "a text `prompt`"),
     ],
 )
@@ -94,7 +94,7 @@ def test_metrics_by_name_and_of_the_users_own(tmp_path: Path) -> None:
     assert scored("exact") == 0.0
     assert scored("rouge") == pytest.approx(0.5)
     assert scored(f"{tmp_path}/m.py:has") == 1.0
-    for metric, said in (("bleu", "exact, rouge, or file.py:function"), (f"{tmp_path}/m.py:bad", "a function of")):
+    for metric, said in (("bleu", "exact, rouge, or file.py:function"), (f"{tmp_path}/m.py:bad", "a function that")):
         with pytest.raises(InvalidInput, match=said) as refused:
             scored(metric)
         assert refused.value.field == "metric"
@@ -140,7 +140,7 @@ def test_only_language_models_have_them(tmp_path: Path, more: dict[str, Any]) ->
 
 def test_what_cannot_be_compared_with_full_precision_says_what_to_give() -> None:
     gate = QualityGate(list, at_least=0.9)
-    with pytest.raises(InvalidInput, match=r"--eval to be set, too: .* runs on another server"):
+    with pytest.raises(InvalidInput, match=r"without --eval, because .* runs on another server"):
         load_gated("http://127.0.0.1:9/v1#m", LlmOptions(), gate)
 
 

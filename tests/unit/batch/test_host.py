@@ -194,9 +194,9 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
     fleet.wait(job.id, lambda state: state is JobState.RUNNING)
     fleet.host.cancel(job.id)
     fleet.wait(job.id, lambda state: state is JobState.CANCELLED)
-    with pytest.raises(InvalidInput, match="has not ended"):
+    with pytest.raises(InvalidInput, match="it cannot be cancelled any more"):
         fleet.host.cancel(job.id)
-    with pytest.raises(InvalidInput, match="paused or has failed"):
+    with pytest.raises(InvalidInput, match="only a job that is paused or has failed can be resumed"):
         fleet.host.resume(job.id)
 
 
@@ -253,8 +253,8 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"model": "other"}, "one of square"),
         ({"engine": "ray"}, "server's own replicas"),
         ({"windw": "2h"}, "window"),
-        ({"prompt": "{x}", "columns": []}, "no value: square is not a language model"),
-        ({"hours": "25:00-26:00"}, "two times of the day"),
+        ({"prompt": "{x}", "columns": []}, "because square is not a language model"),
+        ({"hours": "25:00-26:00"}, "hours such as 22:00-06:00"),
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
         ({"keep": ["idd"]}, "idd"),

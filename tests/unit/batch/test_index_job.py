@@ -27,10 +27,10 @@ def settings(**more: Any) -> JobSettings:
         ({"index": "v.usearch", "index_metric": "dot"}, "index_metric", "cos"),
         ({"index": "v.usearch", "index_key": "url"}, "index_key", "add --keep url"),
         ({"index": "v.usearch", "index_recall": 1.5}, "index_recall", "1"),
-        ({"index_key": "id"}, "index_key", "--index to be set, too"),
-        ({"index_metric": "l2"}, "index_metric", "--index to be set, too"),
+        ({"index_key": "id"}, "index_key", "without --index"),
+        ({"index_metric": "l2"}, "index_metric", "without --index"),
         ({"index": "v.usearch", "text": None, "prompt": "body"}, "index", "language model"),
-        ({"index": "v.usearch", "pair": "other"}, "index", "pairs of texts get scores"),
+        ({"index": "v.usearch", "pair": "other"}, "index", "with --pair, which returns scores"),
         ({"index": "v.usearch", "text": None, "model": "fraud.ubj"}, "index", "tabular"),
     ],
 )

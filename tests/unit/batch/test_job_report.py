@@ -22,7 +22,10 @@ POINTS = tuple((float(k), 10 * k, 0.5 * k) for k in range(1, 6))
 def runs() -> list[RunRecord]:
     """Two, an hour apart, the second one with a death and more workers."""
     first = msgspec.structs.replace(run(1.0), began_unix_s=100.0, timeline=POINTS)
-    scaling, marks = ((2.0, 4, "more finish in time"),), ((3.0, "worker died: killed by SIGKILL"),)
+    scaling, marks = (
+        ((2.0, 4, "more workers are needed to finish in time"),),
+        ((3.0, "worker died: killed by SIGKILL"),),
+    )
     return [first, msgspec.structs.replace(first, began_unix_s=3700.0, scaling=scaling, marks=marks, lost_s=12.5)]
 
 

@@ -177,7 +177,7 @@ def test_a_piece_that_there_is_not_is_refused(piece: str) -> None:
         ("query", "select 1", "--query"),
         ("into", "out.duckdb", "twoshift load"),
         ("against", "m:2", "--against"),
-        ("engine", "ray", "--engine local"),
+        ("engine", "ray", "with --engine ray"),
         ("piece_seconds", 1.0, "at least 2 seconds"),
     ],
 )

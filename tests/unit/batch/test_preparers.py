@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from test_scoring_processes import Bench, rows, texts
-from texts_runtime import CharacterPreparer
 
+from texts_runtime import CharacterPreparer
 from twoshift.batch.messages import Failed, Scored
 from twoshift.batch.preparing.fingerprint import rows_fingerprint
 from twoshift.batch.preparing.line import Unfit

@@ -145,7 +145,7 @@ def test_workers_load_the_version_that_the_driver_has_pinned(registered: str) ->
 
 def test_a_version_with_another_content_than_the_driver_has_seen_is_refused(registered: str) -> None:
     pinned = Scorer.pinned("times@prod", registry=registered) | {"checksum": "sha256:00"}
-    with pytest.raises(Broken, match="the driver has sha256:00"):
+    with pytest.raises(Broken, match="the driver has loaded sha256:00"):
         Scorer(**pinned)
     with pytest.raises(NotFound, match="a version of times: 1, 2"):
         spark_scorer("times:9", registry=registered)

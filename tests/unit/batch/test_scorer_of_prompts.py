@@ -110,8 +110,8 @@ def test_frames_have_nulls(words: WordServer) -> None:
         ({"prompt": "no column here {"}, "prompt"),
         ({"prompt": "body", "max_tokens": 0}, "max_tokens"),
         ({"prompt": "body", "json_schema": {"type": "array"}}, "json_schema"),
-        ({"prompt": "body", "workers": 2}, "one of prompt, system, max_tokens"),
-        ({"prompt": "body", "trust_pickle": True}, "one of prompt, system, max_tokens"),
+        ({"prompt": "body", "workers": 2}, "keep, prompt, system, max_tokens"),
+        ({"prompt": "body", "trust_pickle": True}, "keep, prompt, system, max_tokens"),
     ],
 )
 def test_what_a_job_would_refuse_is_refused(words: WordServer, options: dict[str, Any], told: str) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_runs import preparers as processes_of
-from texts_runtime import INFO, SumRuntime, summed
 
+from texts_runtime import INFO, SumRuntime, summed
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.inputs import ShardTarget, cut, resolve

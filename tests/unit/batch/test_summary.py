@@ -88,7 +88,7 @@ def test_a_page_says_what_ran() -> None:
     for told in (
         "in fp32 over 10 rows",
         "in to out",
-        "begun 1970-01-01 00:00 UTC",
+        "started 1970-01-01 00:00 UTC",
         "2 runs with 2 workers",
         "1 shard<",
     ):

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from texts_runtime import INFO, SumRuntime, summed
 
+from texts_runtime import INFO, SumRuntime, summed
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.plan import Plan, PlannedModel, RowFigures, part_location
@@ -110,7 +110,7 @@ def test_a_long_text_of_a_job_is_cut_or_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [{"too_long": "error"}, {"empty": "skip"}])
 def test_a_job_without_texts_has_no_policy_for_them(name: dict[str, str]) -> None:
-    with pytest.raises(InvalidInput, match="--text to be set, too"):
+    with pytest.raises(InvalidInput, match="cannot be used without --text"):
         JobSettings(inputs=("a",), output="o", model="m", columns=("x",), **name)  # type: ignore[arg-type]
 
 

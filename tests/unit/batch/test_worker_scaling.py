@@ -119,9 +119,9 @@ def test_the_simulator_predicts_time_and_workers_within_a_tenth(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"workers": "auto", "max_workers": 4}, "--window to be set, too"),
-        ({"workers": "auto", "window": "1h"}, "--max-workers to be set, too"),
-        ({"max_workers": 4}, "--workers auto to be set, too"),
+        ({"workers": "auto", "max_workers": 4}, "without --window"),
+        ({"workers": "auto", "window": "1h"}, "without --max-workers"),
+        ({"max_workers": 4}, "without --workers auto"),
         ({"workers": "many"}, "or auto"),
         ({"workers": 0}, "or auto"),
     ],

@@ -61,7 +61,7 @@ def test_other_settings_show_what_would_have_been_decided(twoshift: Run, log: Pa
     ("line", "said"),
     [
         ("sim day --replay decisions.jsonl --peak 10", "--peak"),
-        ("sim day --max-replicas 3", "--replay FILE to be set, too"),
+        ("sim day --max-replicas 3", "without --replay FILE"),
         ("sim day --replay decisions.jsonl --min-replicas 3 --max-replicas 2", "--max-replicas"),
         ("sim day --replay nowhere.jsonl", "--replay"),
         ("sim replay decisions.jsonl", "for a decision log, use `sim day --replay`"),

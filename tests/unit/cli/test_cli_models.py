@@ -262,7 +262,7 @@ def test_profile_measures_fits_predicts_and_stores(twoshift: Run, model: Path) -
 def test_profile_draws_the_curve_and_writes_a_page(twoshift: Run, model: Path) -> None:
     ran = twoshift("profile model.py:Doubler --rows rows.jsonl --seconds 0.2 --report out.html")
     assert ran.code == 0
-    for word in ("call, ms", "Curve", "Prediction: 1,024 rows", "Call budget: 25 ms", "Stored as profile"):
+    for word in ("call, ms", "Curve", "Prediction: a call of 1,024 rows", "Call budget: 25 ms", "Stored as profile"):
         assert word in " ".join(ran.out.split())
     page = (model / "out.html").read_text()
     assert "<svg" in page
@@ -415,7 +415,7 @@ def test_minilm_embeds_and_reports_what_it_cut(twoshift: Run, folder: Path) -> N
     assert len(short["embedding"]) == 384
     assert sum(x * x for x in short["embedding"]) == pytest.approx(1.0, abs=1e-4)
     assert long["truncated"]
-    assert "1 row was longer than the model's 256 tokens and truncated: line 2" in ran.err
+    assert "1 row was longer than the model's limit of 256 tokens and truncated: line 2" in ran.err
 
 
 @needs_minilm

@@ -55,8 +55,8 @@ def test_removing_goes_on_beside_a_damaged_record_and_says_so(registry: Path, tw
 
 
 def test_an_alias_is_set_and_deleted(registry: Path, twoshift: Run) -> None:
-    assert twoshift("models alias m@prod 1").out == "m@prod is m:1.\n"
-    assert twoshift("models alias m@prod --delete --note 'not needed'").out == "m@prod is deleted; it was m:1.\n"
+    assert twoshift("models alias m@prod 1").out == "m@prod points to m:1.\n"
+    assert twoshift("models alias m@prod --delete --note 'not needed'").out == "m@prod is deleted; it pointed to m:1.\n"
     history = twoshift("models history m@prod")
     assert "deleted" in history.out
     assert "not needed" in history.out

@@ -61,7 +61,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_the_words_of_json(given: Any, m
 
 
 def test_a_field_that_is_missing_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^input: expected a value: this field is required$"):
+    with pytest.raises(InvalidInput, match=r"^input: expected a value, because this field is required$"):
         ENDPOINTS["/v1/embeddings"](b'{"model": "m"}', MODEL)
 
 
@@ -118,9 +118,9 @@ def test_documents_of_a_model_with_prompts_for_queries_alone_have_none() -> None
     [
         (PROMPTED, {"prompt_name": "nope"}, "one of clustering, passage, query"),
         (PROMPTED, {"input_type": "nope"}, "one of clustering, passage, query"),
-        (MODEL, {"prompt_name": "query"}, "no prompts"),
-        (MODEL, {"input_type": "query"}, "no prompts"),
-        (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "either input_type or prompt_name"),
+        (MODEL, {"prompt_name": "query"}, "this model has none"),
+        (MODEL, {"input_type": "query"}, "this model has none"),
+        (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "cannot be used with prompt_name"),
     ],
 )
 def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dict[str, Any], accepted: str) -> None:

@@ -130,8 +130,8 @@ def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCapture
     assert world.fleet.asked == []
     assert world.scaler.decisions["hold", Signal.BORROW] > 5
     assert [record.message for record in caplog.records if "no replica is added" in record.message] == [
-        "no replica is added, because holding back batch rows frees enough capacity: hold 1: 88 rows/s fit on "
-        "1 replica if batch rows leave them the capacity"
+        "no replica is added, because holding back batch rows frees enough capacity: keep 1: 88 rows/s fit on "
+        "1 replica if batch rows are held back"
     ]
     world.live(15, offered=95, harvested=5)
     assert world.fleet.asked == [2]

@@ -37,7 +37,7 @@ def test_a_request_with_less_time_than_a_start_is_told_when_to_come_back_and_wak
     asked = list[str]()
     waking = WakeUp()
     waking.wanted = lambda: asked.append("a replica")
-    with pytest.raises(Asleep, match=r"asleep, and a replica is ready in about 2\.5 s") as told:
+    with pytest.raises(Asleep, match=r"asleep \(scaled to zero\), and a replica is ready in about 2\.5 s") as told:
         asyncio.run(waking.wait(1, time.monotonic() + 1.0, lambda: 2.5))
     assert (told.value.retry_after_s, asked) == (2.5, ["a replica"])
     assert waking.queue().rows == 0

@@ -138,7 +138,7 @@ def test_more_than_twenty_waiting_a_replica_adds_one_and_twenty_do_not() -> None
     assert ReplicaPolicy().decide(at(10.0, 2, waiting=40), 0.0).change == 0
     scale = ReplicaPolicy().decide(at(10.0, 2, waiting=41), 0.0)
     assert scale.change == 1
-    assert "41 requests wait" in scale.reason
+    assert "41 requests are waiting" in scale.reason
 
 
 def test_a_queue_at_most_doubles_the_replicas() -> None:
@@ -173,7 +173,7 @@ def test_a_start_slower_than_the_cool_down_is_neither_repeated_nor_given_up_whil
 def test_a_live_rise_that_fits_the_fleet_is_borrowed_from_batch_before_a_replica_is_added() -> None:
     borrowed = ReplicaPolicy().decide(at(175.0, 2, harvested_rows_per_s=5.0), 0.0)
     assert borrowed.change == 0
-    assert "batch rows leave them the capacity" in borrowed.reason
+    assert "if batch rows are held back" in borrowed.reason
     assert ReplicaPolicy().decide(at(175.0, 2), 0.0).change > 0
     assert ReplicaPolicy().decide(at(185.0, 2, harvested_rows_per_s=5.0), 0.0).change > 0
 
@@ -354,7 +354,7 @@ def test_batch_gives_a_shared_device_back_as_soon_as_online_wants_it() -> None:
     assert policy.decide(FleetState(at(10.0, 2), backlog), 0.0).workers.target == 6
     scale = policy.decide(FleetState(at(390.0, 2), backlog), 1.0)
     assert (scale.replicas.target, scale.workers.target) == (5, 3)
-    assert "leave only 3" in scale.workers.reason
+    assert "leave room for only 3" in scale.workers.reason
 
 
 def test_a_device_limit_below_the_replicas_it_must_hold_is_refused() -> None:

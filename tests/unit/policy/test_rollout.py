@@ -252,7 +252,7 @@ def test_evidence_alone_does_not_shorten_the_least_time_of_a_step() -> None:
     traffic = Traffic(warm(RolloutSettings(shadow=False, min_step_s=3600.0)))
     decision = traffic.run(20_000)[-1]
     assert isinstance(decision, Keep)
-    assert "of 3600 s at this share" in decision.reason
+    assert "200 of 3600 s have passed" in decision.reason
 
 
 def test_a_candidate_within_the_tolerance_at_a_small_share_must_be_better_for_a_larger_one() -> None:
@@ -384,7 +384,7 @@ def test_a_rollback_that_is_asked_for_happens_at_once() -> None:
     assert policy.is_urgent
     decision = policy.decide(1.0)
     assert isinstance(decision, RollBack)
-    assert decision.reason == "asked for by ana: wrong weights"
+    assert decision.reason == "requested by ana: wrong weights"
 
 
 @UNTIMED

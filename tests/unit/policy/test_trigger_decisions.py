@@ -53,7 +53,7 @@ def test_years_without_a_server_are_counted_up_to_a_bound() -> None:
     found = trigger(Cron.parse("* * * * *"), at("2016-01-01"), at("2026-01-01T00:00:59"), utc, Missed.SKIP)
     assert found == Fire(int(at("2026-01-01")), run=True, missed=1000)
     assert isinstance(found, Fire)
-    assert found.missed_shown == "1,000 or more missed, replaced by this run"
+    assert found.missed_shown == "missed runs: 1,000 or more; this run replaces them"
 
 
 @given(st.lists(st.floats(0.1, 20_000), min_size=1, max_size=40), st.sampled_from(Missed))

@@ -78,25 +78,27 @@ def test_what_is_missing_is_named(base: LlmFolder, tmp_path: Path) -> None:
 
 def test_an_adapter_of_another_base_is_refused_by_its_shapes(base: LlmFolder, tmp_path: Path) -> None:
     wide = write_adapter(tmp_path / "wide", base_at(tmp_path / "wider", width=16).path)
-    assert refused(wide, base).endswith("its model.layers.0.self_attn.q_proj has 16 inputs, and that of the model 8")
+    assert refused(wide, base).endswith("adapter's model.layers.0.self_attn.q_proj has 16 inputs, the model's has 8")
     deep = write_adapter(tmp_path / "deep", base_at(tmp_path / "deeper", layers=3).path)
-    assert refused(deep, base).endswith("that model has no module model.layers.2.self_attn.q_proj")
-    assert refused(write_adapter(tmp_path / "none", base.path, modules=()), base).endswith("it has no LoRA weights")
+    assert refused(deep, base).endswith("the model has no module model.layers.2.self_attn.q_proj")
+    assert refused(write_adapter(tmp_path / "none", base.path, modules=()), base).endswith(
+        "the adapter has no LoRA weights"
+    )
     hinted = write_adapter(tmp_path / "hinted", base.path, base_model_name_or_path="somebody/else")
     assert read(hinted, base)[0].rank == 4  # the name is a hint: the shapes fit
 
 
 def test_ranks_that_vllm_has_no_place_for_are_refused(base: LlmFolder, tmp_path: Path) -> None:
-    assert refused(write_adapter(tmp_path / "large", base.path, r=513), base).endswith("this one has 513")
+    assert refused(write_adapter(tmp_path / "large", base.path, r=513), base).endswith("this adapter has the rank 513")
     pattern = write_adapter(tmp_path / "pattern", base.path, rank_pattern={"q_proj": 700})
-    assert refused(pattern, base).endswith("this one has 700")
+    assert refused(pattern, base).endswith("this adapter has the rank 700")
     assert "rank from 1 to 512" in refused(write_adapter(tmp_path / "zero", base.path, r=0), base)
     told = refused(write_adapter(tmp_path / "liar", base.path, rank=4, r=2), base)
-    assert told.endswith("its config has rank 2, and its weights of model.layers.0.self_attn.q_proj have rank 4")
+    assert told.endswith("config has rank 2, but its weights of model.layers.0.self_attn.q_proj have rank 4")
 
 
 def test_other_kinds_and_damaged_files_are_told(base: LlmFolder, tmp_path: Path) -> None:
-    assert "this one is IA3" in refused(write_adapter(tmp_path / "ia3", base.path, peft_type="IA3"), base)
+    assert "this adapter has IA3" in refused(write_adapter(tmp_path / "ia3", base.path, peft_type="IA3"), base)
     adapter = write_adapter(tmp_path / "cut", base.path)
     (adapter / "adapter_model.safetensors").write_bytes(b"\x09")
     with pytest.raises(Broken, match="safetensors"):
@@ -141,7 +143,7 @@ def test_names_are_checked_and_another_server_has_its_own() -> None:
     check_adapter("sql", "m", {"sql": 1})
     with pytest.raises(NotFound, match="one of m, sql"):
         check_adapter("chess", "m", {"sql": 1})
-    with pytest.raises(InvalidInput, match="for a remote model"):
+    with pytest.raises(InvalidInput, match="with a remote model"):
         load_llm("http://127.0.0.1:1/v1#x", LlmOptions(adapters={"sql": "adapters/sql"}))
 
 

@@ -170,14 +170,14 @@ def test_code_from_a_folder_is_refused(model: Path) -> None:
         read_folder(with_config(model, auto_map={"AutoModel": "modeling_evil.Evil"}))
     put(model / "config.json", CONFIG)
     put(model / "modules.json", [TRANSFORMER, {"path": "", "type": "evil.Module"}])
-    with pytest.raises(InvalidInput, match="sentence-transformers' own"):
+    with pytest.raises(InvalidInput, match="that sentence-transformers provides"):
         read_folder(model)
 
 
 @pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a\0b"])
 def test_a_module_outside_the_folder_is_refused(model: Path, path: str) -> None:
     put(model / "modules.json", [TRANSFORMER, POOL | {"path": path}])
-    with pytest.raises(InvalidInput, match="inside the model's"):
+    with pytest.raises(InvalidInput, match="inside the model folder"):
         read_folder(model)
 
 

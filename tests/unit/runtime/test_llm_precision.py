@@ -52,7 +52,7 @@ def test_what_suits_the_device_where_nobody_says() -> None:
     assert chosen_precision(None, None, None, torch()) == "fp32"
 
 
-@pytest.mark.parametrize(("capability", "said"), [(None, "on a CPU"), (AMPERE, "and this one has 8.0")])
+@pytest.mark.parametrize(("capability", "said"), [(None, "on a CPU"), (AMPERE, "and this GPU has 8.0")])
 def test_fp8_is_refused_by_name_where_the_device_has_none(capability: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=rf"precision.*{said}.*|precision.*8\.9 or more.*{said}") as refused:
         chosen_precision("fp8", None, capability, torch())
@@ -79,7 +79,7 @@ def test_a_quantised_folder_says_its_own_precision(tmp_path: Path) -> None:
     assert plain.checksum != quantised.checksum
     assert chosen_precision(None, "awq", None, torch()) == chosen_precision("awq", "awq", None, torch()) == "awq"
     for asked in ("bf16", "fp8"):
-        with pytest.raises(InvalidInput, match=r"no value: the weights of this folder are quantised \(awq\)"):
+        with pytest.raises(InvalidInput, match=r"because the weights of this model are quantised \(awq\)"):
             checked_device(LlmOptions("cpu", asked), "awq")
         with pytest.raises(InvalidInput, match="quantised"):
             chosen_precision(asked, "awq", HOPPER, torch())
@@ -120,7 +120,7 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("twoshift.runtime.llm.precision.needed", lambda *_: two)
     monkeypatch.setattr("twoshift.runtime.llm.precision.chosen_cuda", lambda device: device)
     assert checked_device(LlmOptions("cuda:0", tensor_parallel=2), None) == "cuda:0"
-    with pytest.raises(InvalidInput, match="at most 1: this machine has 1 GPU from cuda:1 on"):
+    with pytest.raises(InvalidInput, match="at most 1: counted from cuda:1, this machine has 1 GPU"):
         checked_device(LlmOptions("cuda:1", tensor_parallel=2), None)
 
 
@@ -167,5 +167,5 @@ def test_batch_invariance_is_refused_where_vllm_or_the_gpu_has_none() -> None:
         check_batch_invariance(older, HOPPER)
     newer: Any = SimpleNamespace(__version__="1", envs=SimpleNamespace(environment_variables={"VLLM_BATCH_INVARIANT"}))
     check_batch_invariance(newer, AMPERE)
-    with pytest.raises(InvalidInput, match=r"compute capability 8\.0 or more, and this one has 7\.5"):
+    with pytest.raises(InvalidInput, match=r"compute capability 8\.0 or more, and this GPU has 7\.5"):
         check_batch_invariance(newer, TURING)

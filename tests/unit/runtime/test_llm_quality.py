@@ -160,7 +160,7 @@ def test_without_rows_there_is_nothing_to_agree_on(tmp_path: Path) -> None:
     def load(*_: Any) -> FakeLlm:
         raise AssertionError("nothing is to be loaded")
 
-    with pytest.raises(InvalidInput, match="inputs with rows"):
+    with pytest.raises(InvalidInput, match="no rows on which to compare answers"):
         check_agreement(load, (FOLDER, FOLDER), LlmOptions("cpu"), QualityGate(list, at_least=0.5), tmp_path)
 
 

@@ -146,14 +146,14 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
         (b"", b"", "body: expected a request as /openapi.json describes it"),
         (b"[]", b"", "body: expected an object, not a list"),
         (b'{"inputs": ' + b"[" * 5000, b"", r"inputs\[0\]: expected"),
-        ({}, b"", "inputs: expected a value: this field is required"),
+        ({}, b"", "inputs: expected a value, because this field is required"),
         ({"inputs": [tensor([1.0])]}, b"", "input 'x': '1 values'.*4 values"),
         ({"inputs": [tensor(None, shape=[2, 2])]}, b"", "input 'x': "),
-        ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*16 bytes that are left"),
+        ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*at most 16, the bytes that are left"),
         ({"inputs": [tensor(size=-1)]}, bytes(16), "input 'x': '-1'"),
         ({"inputs": [tensor(size=16)]}, bytes(20), "body: '4 extra bytes'"),
         ({"inputs": [tensor(size=16) | {"data": [1]}]}, bytes(16), "input 'x': '16 and data'"),
-        ({"inputs": [tensor(size=16)]}, b"", "input 'x': '16'.*0 bytes that are left"),
+        ({"inputs": [tensor(size=16)]}, b"", "input 'x': '16'.*at most 0, the bytes that are left"),
         ({"inputs": [tensor([1]) | {"parameters": {"shared_memory_region": "r"}}]}, b"", "input 'x': 'shared memory'"),
         ({"inputs": [tensor([1, 2, 3, 4])], "outputs": [{"name": "y"}]}, b"", "outputs: 'y'.*one of double, echo"),
         ({"inputs": [tensor([1])], "outputs": [{"name": "double", "parameters": {"classification": 2}}]}, b"",
@@ -180,13 +180,13 @@ def test_too_many_rows_are_refused_before_they_are_made(face: Face) -> None:
     reply = face.infer({"inputs": [tensor(size=rows, datatype="BOOL", shape=[rows])]}, bytes(rows))
     assert (reply.status, told(reply)["error"]) == (
         413,
-        f"input 'x': '50,000,000 rows' cannot be used; expected at most {MOST_ROWS} in a request",
+        f"input 'x': too large (50,000,000 rows); expected at most {MOST_ROWS} in a request",
     )
 
 
 def test_json_that_is_too_large_is_refused_before_it_is_read(face: Face) -> None:
     reply = face.infer(b'{"inputs": "' + b"x" * (17 << 20) + b'"}')
-    assert (reply.status, "tensors in binary" in told(reply)["error"]) == (413, True)
+    assert (reply.status, "large tensors as binary data" in told(reply)["error"]) == (413, True)
 
 
 @pytest.mark.parametrize("given", ["1e-300", "0.001", "0.999", "0", "-1", "nan", "inf", "3600001"])

@@ -43,7 +43,7 @@ def test_one_query_stands_for_all_texts() -> None:
     read = row_reader(info(QUERY, TEXT))
     assert read([texts("text", "a", "b"), texts("query", "q")]) == [("q", "a"), ("q", "b")]
     assert read([texts("query", "q", "r"), texts("text", "a", "b")]) == [("q", "a"), ("r", "b")]
-    with pytest.raises(InvalidInput, match=r"input 'query': '3 rows'.*1, or 2"):
+    with pytest.raises(InvalidInput, match=r"input 'query': '3 rows'.*1 row, or 2"):
         read([texts("query", "q", "r", "s"), texts("text", "a", "b")])
 
 

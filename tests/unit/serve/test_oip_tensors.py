@@ -96,7 +96,7 @@ def test_what_json_has_not_is_asked_for_in_binary(value: float) -> None:
         ("FP32", [2, 3], bytes(16), "'16 bytes'.*24 bytes"),
         ("FP31", [1], bytes(4), "'FP31'.*a datatype: one of BOOL"),
         ("", [1], b"", "a datatype"),
-        ("FP32", [], bytes(4), "'0 axes'.*the first of them rows"),
+        ("FP32", [], bytes(4), "'0 axes'.*the first axis is the rows"),
         ("FP32", [1] * 17, bytes(4), "'17 axes'"),
         ("FP32", [-1, 2], bytes(8), "\\[-1, 2\\].*sizes from 1"),
         ("FP32", [1 << 50], b"", "sizes from 1"),
@@ -109,7 +109,7 @@ def test_what_json_has_not_is_asked_for_in_binary(value: float) -> None:
         ("BYTES", [1], b"\x01\0\0\0ab", "'6 bytes'.*1 elements"),
         ("BYTES", [2], b"\x01\0\0\0a\x02\0\0\0\xc3\x28", "UTF-8; element 1"),
         ("BYTES", [1], b"\x02\0\0\0\xc3\x28", "UTF-8; element 0"),
-        ("BYTES", [1, 1 << 20], bytes(4 << 20), "'1,048,576 texts'.*at most 262,144"),
+        ("BYTES", [1, 1 << 20], bytes(4 << 20), r"too large \(1,048,576 texts\).*at most 262,144"),
     ],
 )
 def test_bytes_that_do_not_agree_are_refused_by_the_tensors_name(

@@ -143,7 +143,7 @@ def test_a_row_that_seems_to_be_made_in_the_future_has_the_age_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "why"), [("x", "has no precomputed answer"), ("old", "100 s old"), (None, "computes nothing live")]
+    ("key", "why"), [("x", "has no precomputed answer"), ("old", "100 s old"), (None, "computes no answers live")]
 )
 def test_nothing_is_computed_where_misses_are_errors(key: str | None, why: str) -> None:
     live, wanted = Live(), InvalidInput if key is None else NotFound

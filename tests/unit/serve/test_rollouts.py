@@ -209,12 +209,12 @@ def test_people_may_promote_roll_back_pause_and_resume(store: SqlRollouts) -> No
     world.rollouts.ask(began.id, "resume")
     world.rollouts.ask("m", "rollback", "bob", "a wrong label")
     ended = world.until_over(1e9 + 60)
-    assert (ended.stage, ended.reason) == ("rolled_back", "asked for by bob: a wrong label")
-    with pytest.raises(InvalidInput, match="a rollout that is not over; this one was rolled_back"):
+    assert (ended.stage, ended.reason) == ("rolled_back", "requested by bob: a wrong label")
+    with pytest.raises(InvalidInput, match="the rollout is rolled back: only a rollout in progress"):
         world.rollouts.ask("m", "promote")
     world.deploy("m:3")
     world.rollouts.ask("m", "promote", "bob")
-    assert world.until_over(1e9 + 90).reason == "asked for by bob"
+    assert world.until_over(1e9 + 90).reason == "requested by bob"
 
 
 def test_modes_say_how_it_begins(store: SqlRollouts) -> None:
@@ -235,22 +235,22 @@ def test_modes_say_how_it_begins(store: SqlRollouts) -> None:
 def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: SqlRollouts) -> None:
     world = World(store)
     for model, expected in (
-        ("m:1", "another version than m:1, which m serves now"),
-        ("other:1", "which this server serves"),
+        ("m:1", "a version other than m:1, which m already serves"),
+        ("other:1", "one of the deployments of this server, m"),
         ("m:77", "1 to 10"),
         ("./folder", "a version in the registry"),
     ):
         with pytest.raises(InvalidInput, match=expected):
             world.deploy(model)
-    with pytest.raises(InvalidInput, match="another number than 1"):
+    with pytest.raises(InvalidInput, match="a version number other than 1"):
         world.deploy("other:1", deployment="m")
     with pytest.raises(NotFound, match="one of m"):
         world.deploy("m:2", deployment="n")
-    with pytest.raises(InvalidInput, match=r"share: 0\.2 .* no share with the mode now"):
+    with pytest.raises(InvalidInput, match=r"share: 0\.2 cannot be used with the mode now"):
         world.deploy("m:2", mode="now", share=0.2)
     world.models.add(Deployment("other"))
     world.settings["other"] = ModelSettings(model="m:1")
-    with pytest.raises(InvalidInput, match=r"deployment is missing; expected one of m, other.*--as"):
+    with pytest.raises(InvalidInput, match=r"deployment is missing; expected .* m, other.*--as"):
         world.deploy("m:2")
     del world.settings["other"]
     world.source.room = 10
@@ -435,5 +435,5 @@ def test_a_candidate_that_ended_the_server_is_rolled_back_and_not_loaded_again(s
     again.tick(1.0)
     ended = again.rollouts.get("m")
     assert ended.stage == "rolled_back"
-    assert "it crashed the server when it was tested: os._exit(3) in model" in ended.reason
+    assert "the version crashed the server when it was tested: os._exit(3) in model" in ended.reason
     assert again.acts.did == []

@@ -93,7 +93,7 @@ def test_a_database_of_a_newer_release_is_refused_by_name_and_left_as_it_is(tmp_
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999_later'")
     connection.close()
-    with pytest.raises(InvalidInput, match=r"newer version has changed this one \(to 9999_later; this version knows"):
+    with pytest.raises(InvalidInput, match=r"has migrated this database \(to 9999_later; this version knows"):
         Database(f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999_later",)]

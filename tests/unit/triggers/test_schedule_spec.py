@@ -47,7 +47,7 @@ def test_runs_with_folders_of_their_own_are_taken(output: str, more: dict[str, A
 @pytest.mark.parametrize(
     ("output", "more", "told"),
     [
-        ("out/", {}, "two runs would write to out; add .date., .time. or .run., as out/.run."),
+        ("out/", {}, "two runs would write to out; add .date., .time. or .run., such as out/.run."),
         ("out/{time}", {}, "two runs would write to out/020000"),
         ("out/{date}", {"cron": "0 */6 * * *"}, "two runs would write to"),
         ("out/{time}", {"cron": "*/1 * * * *"}, "two runs would write to"),
@@ -74,5 +74,5 @@ def test_what_cannot_be_is_refused_with_what_to_write(output: str, more: dict[st
 
 def test_a_job_without_an_output_is_refused() -> None:
     for output in (None, 3, ["a"]):
-        with pytest.raises(InvalidInput, match="a folder with placeholders"):
+        with pytest.raises(InvalidInput, match="a folder with a placeholder"):
             ScheduleSpec(name="a", cron="@daily", job={"output": output, "inputs": 3}).check()

@@ -147,7 +147,7 @@ def test_what_a_server_that_was_down_has_missed(world: World, missed: str, first
     world.started()
     world.turn("2026-01-01T14:30:00")
     assert world.history() == [first]
-    assert world.runs()[0].reason.startswith("4 missed")
+    assert world.runs()[0].reason.startswith("missed runs: 4")
     world.end_jobs()
     world.turn("2026-01-01T15:00:01")
     assert world.history() == [first, ("submitted", "15:00")]
@@ -157,7 +157,7 @@ def test_a_clock_that_jumps_ahead_makes_no_storm(world: World) -> None:
     world.add(cron="* * * * *")
     world.turn("2027-01-01T10:00:30")
     assert len(world.runs()) == len(world.submissions) == 1
-    assert "1,000 or more missed" in world.runs()[0].reason
+    assert "missed runs: 1,000 or more" in world.runs()[0].reason
 
 
 def test_a_clock_that_is_put_back_fires_nothing_twice_and_goes_on_from_where_it_is(world: World) -> None:

@@ -109,7 +109,7 @@ def test_an_action_needs_the_sessions_own_token(keyed: ConsoleApp) -> None:
 def test_a_job_is_submitted_after_its_input_and_its_cost_were_shown(keyed: ConsoleApp) -> None:
     keyed.login("alice")
     page = keyed.page("/console/jobs/new?model=m&inputs=%2Fdata%2Fin.parquet")
-    for shown in ("60k", "Will take about", "Will cost about", 'name="keep.id"', "body (string)", "Start the job"):
+    for shown in ("60k", "Estimated duration", "Estimated cost", 'name="keep.id"', "body (string)", "Start the job"):
         assert shown in page
     inputs = ["/data/in.parquet", "/data/b.parquet"]
     given = {"model": "m", "inputs": "\r\n".join(inputs), "text": "body", "keep.id": "1", "window": "2h"}
@@ -157,7 +157,7 @@ def test_names_errors_and_logs_that_are_markup_are_shown_and_not_obeyed(keyed: C
         assert "<img" not in page
         assert "<script>" not in page
         assert "&lt;script&gt;alert(1)" in page
-    assert "first 1 were read" in keyed.page(f"/console/jobs/{quoted}")
+    assert "Only failures in the first 1 of " in keyed.page(f"/console/jobs/{quoted}")
 
 
 def test_a_report_comes_without_a_right_to_run_scripts(keyed: ConsoleApp) -> None:

@@ -46,7 +46,7 @@ def test_a_plan_has_every_side_and_says_what_was_asked(free: ConsoleApp) -> None
 
 def test_a_served_model_lends_its_measured_curve(free: ConsoleApp) -> None:
     status, made = asked(free, profile="m")
-    assert (status, made["measured"], made["curve"]) == (200, True, "what this server has measured of m")
+    assert (status, made["measured"], made["curve"]) == (200, True, "measured by this server for m")
     assert '<option value="m">m</option>' in free.page("/console/plan")
 
 
@@ -73,7 +73,7 @@ def test_a_key_plans_with_the_models_that_it_may_use() -> None:
         ({"precison": "fp8"}, "a known parameter, such as precision"),
         ({"layers": "32"}, "the KV cache needs layers, kv_heads and head_dim"),
         ({"overhead_ms": "6"}, "a call needs overhead_ms and item_ms"),
-        ({"profile": "m", "overhead_ms": "6", "item_ms": "1"}, "either a profile, or overhead_ms and item_ms"),
+        ({"profile": "m", "overhead_ms": "6", "item_ms": "1"}, "cannot be used with overhead_ms and item_ms"),
         ({"batch": "1" * 300}, "at most 200 characters"),
         ({"profile": "nobody"}, "one of m"),
     ],

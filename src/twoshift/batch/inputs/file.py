@@ -92,6 +92,8 @@ def named_encoding(location: str, kind: str | None) -> tuple[str, str | None]:
         return found
     found = known_encoding("x." + kind)
     if found is None:
-        raise InvalidInput("format", kind, f"one of {', '.join(FORMATS)}; all but parquet also as {kind}.gz")
+        raise InvalidInput(
+            "format", kind, f"one of {', '.join(FORMATS)}; all but parquet also compressed, such as jsonl.gz"
+        )
     suffix = "." + location.lower().rpartition(".")[2]
     return found[0], found[1] or (None if found[0] == "parquet" else _COMPRESSIONS.get(suffix))

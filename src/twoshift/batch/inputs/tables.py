@@ -89,7 +89,8 @@ def _stated(file: InputFile, blobs_for: BlobsFor) -> InputFile:
     if blob is None:
         assert file.table is not None  # noqa: S101 - files of tables come here
         accepted = (
-            f"a file of version {file.table.version} of the table; it was removed since (vacuum): start a new job"
+            f"a file that still exists: a vacuum has removed this file of version {file.table.version} of the table; "
+            "start a new job"
         )
         raise InvalidInput("inputs", file.location, accepted)
     return msgspec.structs.replace(file, size_bytes=blob.size_bytes, identity=blob.identity)

@@ -60,7 +60,7 @@ class TableKind:
         """Raises InvalidInput where no row can be scored, and where a lossy precision is too far off."""
         if measured.schema is None and seen:
             has_columns = settings.text or settings.columns or settings.prompt
-            hint = "" if has_columns else "; give --text COLUMN if the model takes texts"
+            hint = "" if has_columns else "; use --text COLUMN if the model takes texts"
             raise UnusableRows("inputs", seen, f"{first_error}{hint}")
         if measured.parity is not None and not measured.parity >= PARITY_BAR:
             accepted = f"fp32: on the job's first {seen} rows the parity with fp32 is {measured.parity:.4f}, and at "

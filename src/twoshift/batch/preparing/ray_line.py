@@ -35,7 +35,7 @@ class RayLine:
         arrived: Arrived = self._called("arrived")
         self._place = arrived.place
         if arrived.problem is not None:
-            raise Unfit(f"{self._place} cannot run there: {arrived.problem}")
+            raise Unfit(f"{self._place} cannot run on its node: {arrived.problem}")
 
     def begin(self, given: bytes) -> None:
         """A Given, pickled; raises Unfit."""
@@ -55,7 +55,7 @@ class RayLine:
                 self._heard.extend(self._ray.get(say.remote(self._had)))
         self._had += 1
         if (message := self._heard.popleft()) is None:
-            self._reason = "it had nothing more to do"
+            self._reason = "its connection was closed"
             raise EOFError
         return message
 

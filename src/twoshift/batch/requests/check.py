@@ -104,7 +104,7 @@ def _check_model(asked: CheckedLine | RequestLine, number: int, served: Mapping[
     owner = served.get(model, model)
     checked.model = checked.model or owner
     if owner != checked.model:
-        told = f"model {model[:200]!r}: expected {checked.model[:200]!r}, as on the lines before"
+        told = f"model {model[:200]!r}: expected {checked.model[:200]!r}, as on the previous lines"
         checked.wrong("mismatched_model", told, number, "body.model")
     elif model not in served and model not in checked.unknown:
         checked.unknown.add(model)

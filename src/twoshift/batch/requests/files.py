@@ -214,4 +214,4 @@ def writing() -> Iterator[None]:
 
 def too_large(max_bytes: int) -> TooLarge:
     """What is said of a file that is."""
-    return TooLarge("file", f"more than {max_bytes:,} bytes", f"at most {max_bytes:,}: send several files")
+    return TooLarge("file", f"more than {max_bytes:,} bytes", f"at most {max_bytes:,} bytes: send several files")

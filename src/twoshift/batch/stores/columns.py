@@ -51,10 +51,10 @@ def check_columns(table: StoreTable, found: Mapping[str, Column], added: Mapping
             continue
         kind = kind_of_values(field.type)
         if column.accepts is not None and kind not in column.accepts:
-            _refuse(table, f"a table whose column {field.name} holds {_plain(field.type)}; the column is {column.type}")
+            _refuse(table, f"a table whose column {field.name} holds {_plain(field.type)}; its type is {column.type}")
         if kind == "vector" and column.dimension not in (None, field.type.list_size):
             length = f"vectors of {field.type.list_size:,} numbers, as the model returns them"
-            _refuse(table, f"a table whose column {field.name} holds {length}; the column is {column.type}")
+            _refuse(table, f"a table whose column {field.name} holds {length}; its type is {column.type}")
     unfilled = [name for name, each in found.items() if each.must_be_filled and name not in table.schema.names]
     if table.is_whole and unfilled:
         _refuse(table, f"a table without other columns that must have a value; {unfilled[0]} is NOT NULL")

@@ -55,7 +55,7 @@ def fleet_command(
         settings.straggler_margin,
     )
     made = plan_fleet(ask)
-    columns = ["<provision", "workers", "finish", "<makes window", "usd", "idle usd"]
+    columns = ["<provision", "workers", "finish", "<in window", "usd", "idle usd"]
     rows = [
         [
             r.provision,
@@ -80,9 +80,9 @@ def fleet_words(made: FleetPlan) -> str:
     lines = [
         f"{workers} in {format_duration(right.finish_s)} at ${made.price_usd_per_hour:.2f} per hour each, with "
         f"{margin:.0%} for stragglers{lost if made.preemptions else ''}.",
-        "Machines are paid until the window ends or the job does, whichever is later: of the "
-        f"${over.usd:,.2f} for twice as many, ${over.idle_usd:,.2f} buys idle hours. Releasing the machines when the "
-        "job ends saves the idle dollars.",
+        "Machines are paid until the end of the window, or of the job if that is later: of the "
+        f"${over.usd:,.2f} for twice as many workers, ${over.idle_usd:,.2f} pays for idle hours. Releasing the "
+        "machines when the job ends saves the dollars for idle hours.",
     ]
     if over.workers == right.workers or under.workers == right.workers:
         lines.append("Rows with the same number of workers are the same fleet: there is no fraction of a worker.")

@@ -82,7 +82,7 @@ def until(by: str, now: datetime.datetime) -> float:
         raise InvalidInput("by", by, "a time: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00") from None
     left_s = ((then if then.tzinfo else then.replace(tzinfo=now.tzinfo)) - now).total_seconds()
     if left_s <= 0:
-        raise InvalidInput("by", by, "a time that is not over")
+        raise InvalidInput("by", by, "a time in the future")
     return left_s
 
 
@@ -117,8 +117,8 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
     lines = [
         f"Time until the deadline: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "
         f"{pretty(made.live_per_device)} live requests/s at the objective, scores "
-        f"{pretty(made.batch_per_device)} rows/s alone, and {pretty(made.beside_per_device)} rows/s in calls "
-        "short enough for live requests."
+        f"{pretty(made.batch_per_device)} rows/s without live requests, and {pretty(made.beside_per_device)} rows/s in "
+        "calls short enough for live requests."
     ]
     saved = made.two_usd - made.one.usd
     if made.live.devices and made.batch.devices:
@@ -129,8 +129,8 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
     if not made.one.spares and made.live.devices:
         lines.append("Without a spare, live requests miss their objective while a device is replaced.")
     lines.append(
-        "Only forward calls are counted. A job also reads, prepares and writes rows: its report compares the time "
-        "predicted from its first rows, preparation included, with the actual time."
+        "This plan counts only the model's forward calls. A job also spends time on reading, preparing and writing "
+        "rows: the report of a job shows its predicted and its actual time."
     )
     if not is_measured:
         lines.append("Measure before renting: `twoshift profile MODEL` on that device, then --profile.")

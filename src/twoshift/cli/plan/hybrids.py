@@ -83,11 +83,15 @@ def _words(made: HybridPlan, every_s: float) -> str:
     best, none = made.best, made.points[0]
     if not best.keys:
         return "Precompute nothing: every key is cheaper to compute live."
-    saved = f"{1 - best.usd_per_day / none.usd_per_day:.0%} less than all live" if none.usd_per_day else "as all live"
+    saved = (
+        f"{1 - best.usd_per_day / none.usd_per_day:.0%} less than without precomputed answers"
+        if none.usd_per_day
+        else "as without them"
+    )
     asked = f"{made.least_requests:.3g} times in {format_duration(every_s)}"
     return (
-        f"Precompute {best.share:.1%} of the keys, those requested at least {asked}: {best.hit_share:.1%} of the "
-        f"requests are hits, for {best.usd_per_day:,.4g} dollars a day, {saved}."
+        f"Precompute {best.share:.1%} of the keys, which are requested at least {asked} each: {best.hit_share:.1%} of "
+        f"the requests are hits, for {best.usd_per_day:,.4g} dollars a day, {saved}."
     )
 
 

@@ -91,7 +91,7 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     headroom: Annotated[
         float,
         setting(
-            "Share of each device to keep free of live requests, for their peaks; batch rows may use it.",
+            "Share of each device to keep free for peaks of live requests; batch rows may use it.",
             share(one=False),
         ),
     ] = 0.3

@@ -67,8 +67,8 @@ def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
     most = min(memory.largest_batch, ask.sequences or _MOST_SEQUENCES)
     rows = token_table(curve, ask.asked, most, ask.step_tokens or _STEP_TOKENS[""], usd_per_hour)
     words = (
-        f"{device.name} in {ask.precision}, by its data sheet: {_room(memory)} The table has the shortest possible "
-        "times; `twoshift profile` measures the real ones (--profile)."
+        f"{device.name} in {ask.precision}, according to its data sheet: {_room(memory)} The table has the shortest "
+        "possible times; `twoshift profile` measures the actual times (--profile)."
     )
     return TokenRates(rows, [curve.bound(each) for each in rows], memory, words)
 

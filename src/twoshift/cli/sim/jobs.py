@@ -116,8 +116,8 @@ def _copies(study: JobStudy) -> str:
         return f"{pretty(yes.speculated, 3)} shards were copied."
     word = "earlier" if gain_s >= 0 else "later"
     return (
-        f"Speculative execution ends the job {format_duration(abs(gain_s))} {word} for {pretty(yes.speculated, 3)} "
-        "copies."
+        f"Speculative execution ends the job {format_duration(abs(gain_s))} {word}, with {pretty(yes.speculated, 3)} "
+        "copied shards."
     )
 
 
@@ -154,11 +154,11 @@ def job_words(study: JobStudy) -> str:
     ]
     given_up = sum(not run.finished for each in (yes, no) for run in each.runs)
     if given_up:
-        lines.append(f"{given_up} runs were abandoned, because preemptions and restarts made no progress possible.")
+        lines.append(f"{given_up} runs were abandoned, because preemptions and restarts prevented any progress.")
     for forecast in yes.runs[0].forecasts:
         if forecast.outlook.eta_s is not None:
             lines.append(
-                f"At {forecast.share:.0%} of the work the forecast was {format_duration(forecast.outlook.eta_s)}; "
-                f"that run took {format_duration(forecast.finish_s)}."
+                f"At {forecast.share:.0%} of the work, the forecast of the duration was "
+                f"{format_duration(forecast.outlook.eta_s)}; that run took {format_duration(forecast.finish_s)}."
             )
     return "\n".join(lines)

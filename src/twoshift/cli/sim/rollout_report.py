@@ -21,7 +21,7 @@ def rollouts_report(studies: Mapping[str, RolloutStudy], entries: Mapping[str, l
     for name, record in entries.items():
         sections += rollout_sections(record, name)
     runs = len(next(iter(studies.values())).runs)
-    subtitle = f"{runs} simulated rollouts per scenario; the curves are of the first."
+    subtitle = f"{runs} simulated rollouts per scenario; the curves show the first rollout."
     return report.page("Rollouts", subtitle, sections, f"Made by twoshift {__version__}, sim rollout")
 
 

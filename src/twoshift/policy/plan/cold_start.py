@@ -1,4 +1,4 @@
-"""How long a replica takes to come up, and whether it may go away when idle."""
+"""Duration of a replica's start, and whether the replica may be stopped when idle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ColdStart", "plan_cold_start"]
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """The time before the first answer of a replica that was not there."""
+    """Time until the first answer of a new replica."""
 
     load_s: float
     startup_s: float
@@ -25,7 +25,7 @@ class ColdStart:
 def plan_cold_start(
     model_bytes: float, bandwidth_bytes_per_s: float, startup_s: float = 0.0, objective_s: float | None = None
 ) -> ColdStart:
-    """Bytes over bandwidth plus start-up; no scale-to-zero where that exceeds the objective."""
+    """Bytes divided by bandwidth, plus start-up; no scale-to-zero if that exceeds the objective."""
     for name, value in (
         ("bytes", model_bytes),
         ("bandwidth", bandwidth_bytes_per_s),

@@ -1,4 +1,4 @@
-"""What calls would cost by a device's data sheet, as long as nobody has measured them."""
+"""Estimated cost of calls from a device's data sheet, before anything is measured."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _CALL_S = 0.003  # what a call takes besides
 
 @dataclass(frozen=True, slots=True)
 class DataSheetCurve:
-    """A Curve: arithmetic of the tokens or one read of the weights, whichever takes longer, and what a call adds."""
+    """A Curve: the time for arithmetic or for reading the weights, whichever is longer, plus a fixed time per call."""
 
     device: Device
     params: float
     precision: str = "bf16"
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """The same for every quantile: nothing was measured."""
+        """Estimated seconds; the same for every quantile, because nothing was measured."""
         flops, moved_bytes = call_work(self.params, PRECISION_BYTES[self.precision], size.tokens)
         compute_s = flops / (_REACHED * self.device.flops_per_s(self.precision))
         return _CALL_S + max(compute_s, moved_bytes / self.device.bandwidth_bytes_per_s)
 
 
 def estimated_curve(model: str, device: Device, tokens: float) -> tuple[DataSheetCurve, RowSize]:
-    """What an encoder's calls would cost by the device's data sheet; raises InvalidInput for one that is not known."""
+    """Estimated cost curve of an encoder, from the device's data sheet; raises InvalidInput for an unknown device."""
     parameters = ENCODERS.get(model.lower())
     if parameters is None:
         raise InvalidInput("model", model, f"one of {', '.join(ENCODERS)}, or --profile NAME")

@@ -1,4 +1,4 @@
-"""A language model's measured steps, read as output tokens a second."""
+"""Output tokens per second of a language model, from its measured steps."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _MOST_SEQUENCES = 4096
 
 @dataclass(frozen=True, slots=True)
 class DecodeRate:
-    """Sequences that get a token each in a step."""
+    """Decode rate of several sequences that each get one token per step."""
 
     sequences: int
     step_s: float  # which is the time of an output token, too
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all of them together."""
+        """Tokens per second of all sequences together."""
         return self.sequences / self.step_s
 
 
 def decode_rate(cost: Curve, sequences: int, quantile: float = 0.5) -> DecodeRate:
-    """So many sequences at once."""
+    """Decode rate of this many concurrent sequences."""
     return DecodeRate(sequences, cost.seconds(CallSize.uniform(sequences), quantile))
 
 
 def decode_within(cost: Curve, tpot_s: float, quantile: float = 0.9, most: int = _MOST_SEQUENCES) -> DecodeRate:
-    """As many as keep the time of an output token; raises InvalidInput where not even one does."""
+    """The most sequences that keep this time per output token; raises InvalidInput if one sequence exceeds it."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -45,6 +45,6 @@ def decode_within(cost: Curve, tpot_s: float, quantile: float = 0.9, most: int =
         raise InvalidInput(
             "tpot_ms",
             round(1e3 * tpot_s, 3),
-            f"at least {1e3 * alone:.3g}: one sequence alone takes that long per token",
+            f"at least {1e3 * alone:.3g}, the milliseconds per token of a single sequence",
         )
     return decode_rate(cost, low, quantile)

@@ -1,4 +1,4 @@
-"""A deadline turned into a number of workers, and what too many or too few of them cost."""
+"""Number of workers for a deadline, and the cost of too many or too few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FleetAsk", "FleetPlan", "FleetRow", "plan_fleet"]
 
 @dataclass(frozen=True, slots=True)
 class FleetAsk:
-    """What is to be done, by when, on what kind of machine."""
+    """The work, the deadline and the kind of machine."""
 
     items: float
     rate: float  # items a second that one worker does
@@ -48,7 +48,7 @@ class FleetAsk:
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """One size of fleet. Machines are paid until the window ends or the job does, whichever is later."""
+    """One fleet size. Machines are paid until the window or the job ends, whichever is later."""
 
     provision: str  # over, right, under
     workers: int
@@ -60,7 +60,7 @@ class FleetRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The fleet that just makes the window, beside one twice and one half as large."""
+    """The smallest fleet that meets the window, beside a fleet twice and one half as large."""
 
     workers: int
     work_s: float  # of one worker, with nothing lost and no margin
@@ -72,7 +72,7 @@ class FleetPlan:
 
 
 def plan_fleet(ask: FleetAsk) -> FleetPlan:
-    """Workers = work, with margins, over the window."""
+    """Number of workers: the work, with margins, divided by the window."""
     work_s = ask.items / ask.rate
     stretch = _preemption_stretch(ask, min(ask.shard_seconds, work_s))
     lost_share = 1 - 1 / stretch

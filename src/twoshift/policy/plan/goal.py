@@ -1,4 +1,4 @@
-"""A goal turned into devices: so many rows by then, beside live requests within an objective; one fleet or two."""
+"""Devices for a goal: batch rows by a deadline beside live requests within an objective, on one fleet or two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_CALL = 4096  # rows
 
 @dataclass(frozen=True, slots=True)
 class GoalAsk:
-    """What is wanted; the curve says what a device does."""
+    """The goal; the cost curve says what a device can do."""
 
     items: float
     window_s: float
@@ -40,7 +40,7 @@ class GoalAsk:
 
 @dataclass(frozen=True, slots=True)
 class GoalFleet:
-    """Devices for the whole window, or until a batch alone is done, and how busy they are."""
+    """Number of devices, how long they are rented, and how busy they are."""
 
     name: str
     devices: int
@@ -52,7 +52,7 @@ class GoalFleet:
 
 @dataclass(frozen=True, slots=True)
 class GoalPlan:
-    """One fleet against two."""
+    """One fleet compared with two."""
 
     live_per_device: float  # requests a second at the objective, before the headroom
     batch_per_device: float  # rows a second on a device of its own
@@ -63,12 +63,12 @@ class GoalPlan:
 
     @property
     def two_usd(self) -> float:
-        """Of two fleets."""
+        """Cost of two fleets."""
         return self.live.usd + self.batch.usd
 
     @property
     def two_devices(self) -> int:
-        """Of two fleets."""
+        """Devices of two fleets."""
         return self.live.devices + self.batch.devices
 
 
@@ -79,7 +79,9 @@ def plan_goal(ask: GoalAsk, curve: Curve, row: RowSize) -> GoalPlan:
     batch = min(_LARGEST_CALL, largest_batch(curve, ask.p99_s / 2, row))
     if batch < 1:
         raise InvalidInput(
-            "p99_ms", f"{1e3 * ask.p99_s:g}", f"at least {2e3 * alone_s:.3g}: the time of two calls of one row"
+            "p99_ms",
+            f"{1e3 * ask.p99_s:g}",
+            f"at least {2e3 * alone_s:.3g}, the milliseconds of two calls with one row each",
         )
     live = batch / curve.seconds(row.call(batch))
     beside = _rate(curve, row, min(_LARGEST_CALL, max(1, largest_batch(curve, ask.p99_s - alone_s, row))))

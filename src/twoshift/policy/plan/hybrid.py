@@ -1,4 +1,4 @@
-"""Which share of the keys to precompute: those whose requests would cost more live than their row in a job."""
+"""Which share of the keys to precompute: keys whose live requests cost more than their row in a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POINTS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class HybridAsk:
-    """What a row costs in both shifts, and how often answers are made anew."""
+    """Cost of a live row and of a job's row, and how often the job runs."""
 
     batch_row_usd: float
     live_row_usd: float
@@ -34,7 +34,7 @@ class HybridAsk:
 
 @dataclass(frozen=True, slots=True)
 class HybridPoint:
-    """A share of the keys, those that are asked for most often first."""
+    """Cost of precomputing a share of the keys, the most requested keys first."""
 
     share: float
     keys: int
@@ -44,7 +44,7 @@ class HybridPoint:
 
 @dataclass(frozen=True, slots=True)
 class HybridPlan:
-    """The best share, beside others."""
+    """The best share, beside other shares."""
 
     best: HybridPoint
     points: tuple[HybridPoint, ...]
@@ -55,10 +55,12 @@ class HybridPlan:
 def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
     """From how often each key was asked for; raises InvalidInput where a count is none, or there are more than keys."""
     if not counts or min(counts) < 1:
-        raise InvalidInput("trace", "empty" if not counts else min(counts), "keys with one request or more each")
+        raise InvalidInput(
+            "trace", "empty" if not counts else min(counts), "at least one key, and at least one request per key"
+        )
     total = len(counts) if ask.keys is None else ask.keys
     if total < len(counts):
-        raise InvalidInput("keys", total, f"at least {len(counts):,}, the keys in the trace")
+        raise InvalidInput("keys", total, f"at least {len(counts):,}, the number of keys in the trace")
     often = sorted(counts, reverse=True)
     per_refresh = [count * ask.refresh_s / ask.trace_s for count in often]
     saved = [each * ask.live_row_usd - ask.batch_row_usd for each in per_refresh]
@@ -82,7 +84,7 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
 
 
 def _sums(values: Sequence[float]) -> list[float]:
-    """Of the first none, one, two and so on."""
+    """Running sums, starting with 0."""
     found = [0.0]
     for value in values:
         found.append(found[-1] + value)

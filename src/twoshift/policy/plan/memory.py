@@ -1,4 +1,4 @@
-"""What fits a device: weights, KV cache, and the largest batch in what is left."""
+"""What fits into a device's memory: weights, KV cache, and the largest batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRECISION_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What the KV cache of a decoder keeps for each token."""
+    """Size of a decoder's KV cache per token."""
 
     layers: int
     kv_heads: int
@@ -36,13 +36,13 @@ class KvShape:
 
     @property
     def token_bytes(self) -> float:
-        """Bytes a token: a key and a value in every layer."""
+        """Bytes per token: a key and a value in every layer."""
         return self.layers * self.kv_heads * self.head_dim * 2 * self.element_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """None where the question was not asked: no device, or no KV cache."""
+    """Memory of a model on a device; a field is None if it was not asked for."""
 
     weights_bytes: float
     kv_bytes_per_token: float | None
@@ -62,7 +62,7 @@ def plan_memory(
     device_bytes: float | None = None,
     utilisation: float = 0.9,
 ) -> MemoryPlan:
-    """Weights = parameters x bytes; the rest of the device holds KV cache."""
+    """Weights take parameters x bytes; the rest of the memory holds KV cache."""
     for name, value in (("params", params), ("weight_bytes", weight_bytes), ("tokens", sequence_tokens)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")

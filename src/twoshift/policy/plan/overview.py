@@ -1,4 +1,4 @@
-"""One workload on one device from every side: dollars, knee, largest background call, memory, roofline and levers."""
+"""All results for one workload on one device: dollars, knee, largest batch call, memory, roofline and levers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDE = ("fp32", "bf16", "fp16")  # precisions that a quantised model is quicker
 
 @dataclass(frozen=True, slots=True)
 class OverviewAsk:
-    """What is asked of every side; the curve says what a call costs."""
+    """The workload; the cost curve says what a call costs."""
 
     batch: int
     price_usd_per_hour: float
@@ -59,7 +59,7 @@ class OverviewAsk:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A model on a device, where both are known."""
+    """A model on a device, if both are known."""
 
     device: Device
     params: float
@@ -70,7 +70,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All of it at once."""
+    """All results together."""
 
     chosen: CostRow  # at the batch that was asked for
     items_per_s: float  # while the device is busy

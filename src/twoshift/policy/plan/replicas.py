@@ -1,4 +1,4 @@
-"""A latency objective and a load turned into replicas of a generating model."""
+"""Replicas of a language model for a latency objective and a load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ReplicasAsk", "ReplicasPlan", "plan_replicas"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicasAsk:
-    """The objectives, what one replica gives, and the load as a rate or as a concurrency."""
+    """The objectives, the performance of one replica, and the load as a rate or a concurrency."""
 
     ttft_s: float
     tpot_s: float
@@ -35,7 +35,7 @@ class ReplicasAsk:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasPlan:
-    """Replicas at average and at peak load, and the figures they follow from."""
+    """Replicas at mean and at peak load, with the figures behind them."""
 
     end_to_end_s: float
     rate: float

@@ -1,4 +1,4 @@
-"""Whether a call waits for memory or for arithmetic."""
+"""Whether a call is limited by memory bandwidth or by arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DEVICES", "Device", "Roofline", "call_work", "plan_roofline"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device's peaks, from its public data sheet; dense, never the sparse figure."""
+    """Peak figures of a device, from its public data sheet, without sparsity."""
 
     name: str
     tflops: float  # bf16, or fp16 where there is no bf16
@@ -31,7 +31,7 @@ class Device:
                 raise InvalidInput(name, value, "a finite number above 0")
 
     def flops_per_s(self, precision: str = "bf16") -> float:
-        """Peak arithmetic at this precision; what the device has no units for runs in 16 bit."""
+        """Peak arithmetic at this precision; a precision without its own units runs in 16 bit."""
         match precision:
             case "int8":
                 tflops = self.tflops_int8 or self.tflops
@@ -44,7 +44,7 @@ class Device:
         return 1e12 * tflops
 
     def ridge(self, precision: str = "bf16") -> float:
-        """FLOP a byte at which memory and arithmetic take equally long."""
+        """FLOPs per byte at which memory and arithmetic take equally long."""
         return self.flops_per_s(precision) / self.bandwidth_bytes_per_s
 
 
@@ -74,7 +74,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A call against the roof of its device."""
+    """A call compared with the peak figures of its device."""
 
     intensity: float  # FLOP a byte
     ridge: float
@@ -90,7 +90,7 @@ def call_work(params: float, weight_bytes: float, tokens: float, kv_read_bytes: 
 
 
 def plan_roofline(device: Device, flops: float, moved_bytes: float, precision: str = "bf16") -> Roofline:
-    """Below the ridge the memory is the limit, above it the arithmetic."""
+    """Below the ridge, memory bandwidth is the limit; above it, arithmetic."""
     for name, value in (("flops", flops), ("moved_bytes", moved_bytes)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")

@@ -1,4 +1,4 @@
-"""A curve over calls, read as a curve over batches of typical rows."""
+"""A cost curve over calls, as a curve over batches of typical rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Curve", "RowSize"]
 
 
 class Curve(Protocol):
-    """Anything that says what a call costs; measured or `o + c * b`."""
+    """Predicts the cost of a call: a measured curve, or `o + c * b`."""
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
         """Seconds of a call of this size."""
@@ -22,7 +22,7 @@ class Curve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowSize:
-    """The typical row: its tokens, and the longest row of a call (attention pays for that one)."""
+    """The typical row: its tokens, and the longest row of a call (which the cost of attention depends on)."""
 
     tokens: float = 1.0
     longest: float = 1.0
@@ -43,6 +43,6 @@ class RowSize:
         return RowSize(tokens, max(1.0, self.longest * tokens / self.tokens))
 
     def call(self, rows: int) -> CallSize:
-        """The size of a call over so many of these rows."""
+        """The size of a call with this many typical rows."""
         tokens = round(rows * self.tokens)
         return CallSize(rows, tokens, math.ceil(self.longest), round(tokens * self.longest))

@@ -1,4 +1,4 @@
-"""What an item costs at each batch size, where doubling stops paying, and the largest call one can bear."""
+"""Cost per item at each batch size, the size where doubling stops paying, and the largest acceptable call."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Rows in the order asked for; the gains compare the last with the first."""
+    """Rows in the requested order; the gains compare the last row with the first."""
 
     rows: tuple[CostRow, ...]
     throughput_gain: float
@@ -56,7 +56,7 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Rows by rising batch, and the size past which doubling saves less than 5 %."""
+    """Rows by increasing batch size, and the size above which doubling saves less than 5 %."""
 
     rows: tuple[CostRow, ...]
     knee: int | None
@@ -65,7 +65,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The largest background call that a live request can wait out."""
+    """The largest background call that a live request can wait for."""
 
     batch: int  # 0: not even one item fits the budget
     call_s: float  # of that batch; of a single item where none fits
@@ -80,7 +80,7 @@ def cost_table(
     slo_s: float | None = None,
     row: RowSize = _ONE_TOKEN,
 ) -> CostTable:
-    """One price for all sizes, or one a size."""
+    """Cost at each batch size, with one price for all sizes or one per size."""
     if not batches:
         raise InvalidInput("batch", list(batches), "at least one batch size")
     if len(prices_usd_per_hour) not in (1, len(batches)):
@@ -99,7 +99,7 @@ def sweep(
     slo_s: float | None = None,
     row: RowSize = _ONE_TOKEN,
 ) -> Sweep:
-    """The table over many sizes, with its knee."""
+    """The cost table over many sizes, with its knee."""
     sizes = sorted(set(batches))
     table = cost_table(curve, sizes, [price_usd_per_hour], slo_s, row)
     at = knee(curve, sizes, row)
@@ -108,7 +108,7 @@ def sweep(
 
 
 def doublings(most: int) -> tuple[int, ...]:
-    """1, 2, 4 ... up to that many."""
+    """1, 2, 4 ... up to this number."""
     return tuple(2**k for k in range(max(1, most).bit_length()))
 
 

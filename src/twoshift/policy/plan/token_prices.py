@@ -1,4 +1,4 @@
-"""Dollars per million tokens that were read and that were generated, out of one sum for both."""
+"""Dollars per million input tokens and per million output tokens, from one total cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TokenPrices", "token_prices"]
 
 
 class TokenPrices(NamedTuple):
-    """None where nobody can tell."""
+    """Prices of tokens; None if unknown."""
 
     input: float | None
     output: float | None

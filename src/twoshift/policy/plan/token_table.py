@@ -1,4 +1,4 @@
-"""Tokens a second and their price by the number of sequences at once: KV ceiling, roofline and price together."""
+"""Tokens per second and their price by the number of concurrent sequences, with KV cache limit and roofline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["RooflineCurve", "TokenRow", "together", "token_row", "token_table"]
 
 @dataclass(frozen=True, slots=True)
 class RooflineCurve:
-    """A Curve: no step of this model is quicker on such devices, however good its kernels are."""
+    """A Curve of lower bounds: no step of this model is faster on such devices."""
 
     device: Device
     params: float
@@ -57,7 +57,7 @@ def together(device: Device, devices: int) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """So many sequences at once."""
+    """Rate and price of this many concurrent sequences."""
 
     sequences: int
     kv_tokens: float  # that they hold when their answers are whole
@@ -86,6 +86,6 @@ def token_row(rate: GenerationRate, asked: Conversation, usd_per_hour: float) ->
 def token_table(
     curve: Curve, asked: Conversation, largest: int, step_tokens: int, usd_per_hour: float
 ) -> Sequence[TokenRow]:
-    """1, 2, 4 ... and as many as there can be."""
+    """Rows for 1, 2, 4 ... sequences, up to the largest possible number."""
     counts = sorted({*doublings(largest), largest})
     return [token_row(generation_rate(curve, asked, each, step_tokens), asked, usd_per_hour) for each in counts]

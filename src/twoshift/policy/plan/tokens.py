@@ -1,4 +1,4 @@
-"""Dollars per million tokens, and what each lever does to them."""
+"""Dollars per million tokens, and how much each lever reduces them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUANTISATION_SPEEDUP: Mapping[str, float] = MappingProxyType({"fp8": 1.6, "int8"
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """Something that multiplies the cost of a token by `factor`."""
+    """A measure that multiplies the cost of a token by `factor`."""
 
     name: str
     factor: float
@@ -42,7 +42,7 @@ class Lever:
 
 @dataclass(frozen=True, slots=True)
 class LeverEffect:
-    """The price of a million tokens with one lever pulled, or with all of them."""
+    """The price of a million tokens with one lever, or with all of them."""
 
     lever: str
     factor: float
@@ -63,7 +63,7 @@ class TokensPlan:
 
 
 def batch_lever(curve: Curve, batch_from: int, batch_to: int, row: RowSize | None = None) -> Lever:
-    """A larger call spreads what is paid once a call."""
+    """A larger call divides its fixed cost among more tokens."""
     row = row or RowSize()
     before_s = curve.seconds(row.call(batch_from)) / batch_from
     after_s = curve.seconds(row.call(batch_to)) / batch_to
@@ -71,7 +71,7 @@ def batch_lever(curve: Curve, batch_from: int, batch_to: int, row: RowSize | Non
 
 
 def quantisation_lever(precision: str, speedup: float | None = None) -> Lever:
-    """Fewer bytes a weight: quicker reads and wider arithmetic."""
+    """Fewer bytes per weight: faster reads and wider arithmetic."""
     if precision not in QUANTISATION_SPEEDUP:
         raise InvalidInput("quantisation", precision, f"one of {', '.join(sorted(QUANTISATION_SPEEDUP))}")
     gain = QUANTISATION_SPEEDUP[precision] if speedup is None else speedup
@@ -82,7 +82,7 @@ def quantisation_lever(precision: str, speedup: float | None = None) -> Lever:
 
 
 def model_lever(params: float, active_params: float) -> Lever:
-    """A token costs 2 FLOPs an active parameter."""
+    """A token costs 2 FLOPs per active parameter."""
     for name, value in (("params", params), ("to_params", active_params)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")
@@ -91,14 +91,14 @@ def model_lever(params: float, active_params: float) -> Lever:
 
 
 def padding_lever(padding_share: float) -> Lever:
-    """A batch that is 40 % padding burns 40 % of its compute."""
+    """A batch with 40 % padding wastes 40 % of its compute."""
     if not 0 <= padding_share < 1:
         raise InvalidInput("padding", padding_share, "a share from 0 to below 1")
     return Lever("padding", 1 - padding_share, f"{padding_share:.0%} of the compute no longer spent on padding")
 
 
 def spot_lever(discount: float) -> Lever:
-    """The same machine, preemptible."""
+    """The same machine at the spot price."""
     if not 0 <= discount < 1:
         raise InvalidInput("spot_discount", discount, "a share from 0 to below 1")
     return Lever("spot", 1 - discount, f"{discount:.0%} off the hourly price")
@@ -107,7 +107,7 @@ def spot_lever(discount: float) -> Lever:
 def plan_tokens(
     tokens_per_s: float, price_usd_per_hour: float, utilisation: float = 1.0, levers: Sequence[Lever] = ()
 ) -> TokensPlan:
-    """Dollars per million tokens = price an hour over tokens an hour really made."""
+    """Dollars per million tokens: the price per hour divided by the tokens generated per hour."""
     if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
         raise InvalidInput("tokens_per_s", tokens_per_s, "a finite number above 0")
     if not (math.isfinite(price_usd_per_hour) and price_usd_per_hour > 0):

@@ -91,7 +91,7 @@ def _fixed_tokens(nodes: list[Any], path: Path) -> int | None:
         told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export the model with a dynamic axis"
         raise UnusableModel("model", str(path), told)
     if len(fixed) > 1:
-        raise InvalidInput(f"{path}: inputs", sorted(fixed), "the same number of tokens for all")
+        raise InvalidInput(f"{path}: inputs", sorted(fixed), "the same number of tokens for all inputs")
     return next(iter(fixed), None)
 
 

@@ -20,7 +20,7 @@ _HEADS = (
     ("ForSpeechSeq2Seq", f"transcribes speech; {_OWN}"),
     ("ForCTC", f"transcribes speech; {_OWN}"),
     ("ForAudioClassification", f"labels sounds; {_OWN}"),
-    ("ForImageClassification", f"labels images; export it to ONNX and name the .onnx file, or {_OWN}"),
+    ("ForImageClassification", f"labels images; export it to ONNX and use the .onnx file, or {_OWN}"),
     ("ForObjectDetection", f"finds objects in images; {_OWN}"),
     ("ColBERT", f"embeds every token (late interaction); {_OWN}"),
 )
@@ -96,25 +96,25 @@ _FOLDERS: tuple[tuple[Callable[[Path], str | None], str], ...] = (
     (_adapter, "is an adapter (LoRA) for {}; merge it with peft's merge_and_unload() and save the merged model"),
     (_saved_model, "is a TensorFlow SavedModel; convert it: python -m tf2onnx.convert --saved-model {path} "
      "--output model.onnx"),
-    (_sparse, ("is a sparse encoder ({}, as SPLADE): its vectors have one number per word, which is not "
+    (_sparse, ("is a sparse encoder ({}, such as SPLADE): its vectors have one number per word, which is not "
                "supported; ") + _OWN),
     (_late, "embeds every token ({}: late interaction); " + _OWN),
     (_of_model_type(_TEXT_AND_IMAGES), "embeds texts and images ({}); " + _OWN),
-    (_of_model_type(_IMAGES), "is an image model ({}); export it to ONNX and name the .onnx file, or " + _OWN),
+    (_of_model_type(_IMAGES), "is an image model ({}); export it to ONNX and use the .onnx file, or " + _OWN),
     *((_headed(ending), "({}) " + told) for ending, told in _HEADS),
 )  # fmt: skip
 _FILES = {
-    ".gguf": "is a GGUF file, which llama.cpp reads; serve it with llama-server and name its address "
-    "(http://host:port/v1#name), or name the model's Hugging Face folder",
-    ".pt": "is a PyTorch pickle or program; name the folder that holds it with config.json ({folder}), export it "
-    "to ONNX, or " + _OWN,
+    ".gguf": "is a GGUF file, which llama.cpp reads; serve it with llama-server and use that server as the "
+    "model (http://host:port/v1#name), or use the model's Hugging Face folder",
+    ".pt": "is a PyTorch pickle or program; use the folder that contains this file and config.json ({folder}), export "
+    "the model to ONNX, or " + _OWN,
     ".keras": "is a Keras model; export it: model.export('model.onnx', format='onnx')",
     ".pb": "is a TensorFlow graph; convert its SavedModel with tf2onnx to an .onnx file",
     ".tflite": "is a TensorFlow Lite model; convert it: python -m tf2onnx.convert --tflite {path} --output model.onnx",
-    ".plan": "is a TensorRT engine, built for one GPU and one version; name the .onnx file that it was built from",
-    ".mlmodel": "is a Core ML model, which Apple's devices run; name the model that it was converted from",
+    ".plan": "is a TensorRT engine, built for one GPU and one version; use the .onnx file that it was built from",
+    ".mlmodel": "is a Core ML model, which Apple's devices run; use the model that it was converted from",
     ".pmml": "is a PMML file; save the model itself (.skops, .ubj, .onnx), or " + _OWN,
-    ".safetensors": "holds weights alone; name the folder that holds it with config.json and tokenizer.json: {folder}",
+    ".safetensors": "contains only weights; use the folder with this file, config.json and tokenizer.json: {folder}",
 }
 _FILES |= dict.fromkeys((".pth", ".bin", ".ckpt", ".pt2"), _FILES[".pt"])
 _FILES |= {".h5": _FILES[".keras"], ".hdf5": _FILES[".keras"], ".engine": _FILES[".plan"]}

@@ -41,7 +41,7 @@ class EncoderPrompts:
     @property
     def accepted(self) -> str:
         """The names that may be asked for."""
-        return f"one of {', '.join(sorted(self.texts))}" if self.texts else "no value: this model has no prompts"
+        return f"one of {', '.join(sorted(self.texts))}" if self.texts else "a model with prompts: this model has none"
 
 
 def read_prompts(folder: Path) -> EncoderPrompts:
@@ -51,6 +51,10 @@ def read_prompts(folder: Path) -> EncoderPrompts:
     texts = {name: prompts.text(name) for name, _ in prompts.items()}
     default = config.text("default_prompt_name") or None
     if default is not None and default not in texts:
-        accepted = f"one of its prompts: {', '.join(sorted(texts))}" if texts else "no value: the file has no prompts"
+        accepted = (
+            f"one of its prompts: {', '.join(sorted(texts))}"
+            if texts
+            else "the name of a prompt in this file, which has none"
+        )
         raise InvalidInput(f"{config.path}: default_prompt_name", default, accepted)
     return EncoderPrompts(texts, default)

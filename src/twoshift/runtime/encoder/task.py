@@ -164,9 +164,9 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
         module = Fields(path, each)
         kind, where = module.text("type").rpartition(".")[2], module.text("path")
         if Path(where).is_absolute() or ".." in Path(where).parts or "\0" in where:
-            raise InvalidInput(f"{path}: path", where, "a folder inside the model's")
+            raise InvalidInput(f"{path}: path", where, "a folder inside the model folder")
         if not module.text("type").startswith("sentence_transformers."):
-            raise InvalidInput(f"{path}: type", module.text("type"), "a module of sentence-transformers' own")
+            raise InvalidInput(f"{path}: type", module.text("type"), "a module that sentence-transformers provides")
         found.append((kind, path.parent / where))
     return tuple(found)
 

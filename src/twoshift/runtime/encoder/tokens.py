@@ -196,7 +196,9 @@ class TextTokenizer:
             raise InvalidInput(f"row {place}", text, accepted)
         made = text_pieces(self._tokenizer, text, prompt, self._max_tokens)
         if not made:
-            raise InvalidInput(f"row {place}", prompt, f"a prompt of fewer than the model's {self._max_tokens} tokens")
+            raise InvalidInput(
+                f"row {place}", prompt, f"a prompt shorter than the model's limit of {self._max_tokens} tokens"
+            )
         rows = self._flat_rows(made, np.cumsum([0, *map(len, made)]), np.zeros(len(made), np.bool_))
         if self._skips:
             rows.skipped = np.full(len(made), self._skipped_of(prompt), np.int32)

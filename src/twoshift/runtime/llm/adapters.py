@@ -107,7 +107,7 @@ def _read(name: str, given: str, base: LlmFolder, weights: Mapping[str, tuple[in
     shapes = tensor_shapes(path / _WEIGHTS)
     problem = next(_problems(shapes, weights, rank), None)
     if problem is not None:
-        raise _unfit(given, f"an adapter of {base.path}: {problem}")
+        raise _unfit(given, f"an adapter that fits {base.path}: {problem}")
     modules = frozenset(found[1].rpartition(".")[2] if (found := _TENSOR.fullmatch(each)) else each for each in shapes)
     checksum = checksum_of_files([path / _CONFIG, path / _WEIGHTS])
     return Adapter(name, path, rank, modules, LoadedAdapter(given, checksum))
@@ -121,9 +121,9 @@ def _rank(file: Path, given: str) -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"{file} cannot be read as the config of a LoRA adapter ({error!r})") from error
     if kind != "LORA":
-        raise _unfit(given, f"an adapter of peft_type LORA; this one is {kind}")
+        raise _unfit(given, f"an adapter with the peft_type LORA; this adapter has {kind}")
     if not 1 <= min(ranks) <= max(ranks) <= _RANKS[-1]:
-        raise _unfit(given, f"an adapter of a rank from 1 to {_RANKS[-1]}; this one has {max(ranks)}")
+        raise _unfit(given, f"an adapter with a rank from 1 to {_RANKS[-1]}; this adapter has the rank {max(ranks)}")
     return max(ranks)
 
 
@@ -146,17 +146,17 @@ def _problems(
     modules = {name.rpartition(".")[0] for name in weights}
     matched = [(found[1], found[2], shape) for name, shape in shapes.items() if (found := _TENSOR.fullmatch(name))]
     if not matched:
-        yield "it has no LoRA weights"
+        yield "the adapter has no LoRA weights"
     for module, side, shape in matched:
         if len(shape) != 2:
             continue  # of experts, all in one: vLLM knows
         width = shape[0] if side == "A" else shape[1]
         if width > rank:
-            yield f"its config has rank {rank}, and its weights of {module} have rank {width}"
+            yield f"the adapter's config has rank {rank}, but its weights of {module} have rank {width}"
         there = next((each for each in _names(module) if each in modules), None)
         if there is None:
             if _TIED not in module and ".experts" not in module:
-                yield f"that model has no module {module}"
+                yield f"the model has no module {module}"
             continue
         wanted = weights.get(f"{there}.weight", ())
         if len(wanted) != 2:
@@ -164,7 +164,7 @@ def _problems(
         size, here = (wanted[1], shape[1]) if side == "A" else (wanted[0], shape[0])
         if size != here:
             what = "inputs" if side == "A" else "outputs"
-            yield f"its {module} has {here:,} {what}, and that of the model {size:,}"
+            yield f"the adapter's {module} has {here:,} {what}, the model's has {size:,}"
 
 
 def _names(module: str) -> Iterator[str]:

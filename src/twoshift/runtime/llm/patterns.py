@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _PLACES = (r"\b", r"\B", r"\A", r"\Z")  # that match no character
-_NOT_KEPT = "an anchor inside, a word boundary, a back reference or a possessive repetition"
+_NOT_KEPT = "an anchor in the middle, a word boundary, a back reference or a possessive repetition"
 
 
 def pattern_size(pattern: str) -> int:

@@ -79,7 +79,7 @@ class PromptMaker:
         if self._template is None:
             raise InvalidInput("messages", "a conversation", "a prompt: this model has no chat template")
         if tools is not None and not self._takes_tools:
-            raise InvalidInput("tools", "given", "no tools: this model's chat template does not know them")
+            raise InvalidInput("tools", "given", "no tools: the chat template of this model does not support tools")
         turns = [_turn(each) for each in messages]
         told = None if tools is None else [_told(each) for each in tools.tools]
         try:

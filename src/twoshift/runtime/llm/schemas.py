@@ -20,8 +20,8 @@ _MOST = {
     "definitions": 100,
     "ranges of numbers": 100,
     "different text lengths": 32,
-    "different text lengths over 100, and objects with properties and others beside them,": 3,  # half a second each
-    "characters of patterns, with their repetitions,": 256,
+    "text lengths over 100, or objects with `properties` and `additionalProperties`": 3,  # half a second each
+    "characters of patterns, repetitions included": 256,
 }
 _PROPERTIES, _OPTIONAL, _DEFINITIONS, _RANGES, _DIFFERENT, _DEAR, _PATTERNS = _MOST
 _SHORT = 100  # characters
@@ -60,7 +60,7 @@ def check_schema(text: str) -> None:
     _check_depth(schema, _DEEPEST)
     _Walk(schema).check()
     if (found := endless(schema)) is not None:
-        raise _refused(found, "a schema that a finite answer can satisfy: this schema contains itself endlessly")
+        raise _refused(found, "a schema that a finite answer can satisfy: this schema is infinitely recursive")
 
 
 class _Walk:
@@ -133,7 +133,7 @@ class _Walk:
                 name,
                 "the matching `type` beside this keyword"
                 if known
-                else "a schema without this keyword: it would not be enforced",
+                else "a schema without this keyword, which would not be enforced",
             )
         for name in (*_LENGTHS, *_COUNTS):
             value = schema.get(name, 0)
@@ -172,7 +172,7 @@ class _Walk:
     def _object(self, schema: dict[str, Any]) -> None:
         properties, required = _object(schema, "properties"), schema.get("required", [])
         if not isinstance(required, list) or not all(name in properties for name in required):
-            raise _refused(required, "only names of existing properties in required")
+            raise _refused(required, "names of existing properties in `required`")
         self._count(_PROPERTIES, len(properties))
         self._count(_OPTIONAL, len(properties) - len(set(required)))
         self._each(properties.values())

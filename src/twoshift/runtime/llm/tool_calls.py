@@ -53,7 +53,7 @@ class ToolCalls:
     def schema(self, use: ToolUse, check: Callable[[str], None]) -> str | None:
         """What a forced call keeps to; raises InvalidInput where it cannot be, or nobody could read the calls."""
         if use.choice is ToolChoice.AUTO and self._parser is None:
-            accepted = "none, required or a function by its name: the server was started without --tool-parser"
+            accepted = "none, required or the name of a function: the server was started without --tool-parser"
             raise InvalidInput("tool_choice", "auto", accepted)
         if not use.is_forced:
             return None
@@ -99,9 +99,11 @@ def _required_schema(use: ToolUse) -> str:
         schema = json.loads(_parameters(tool))
         for name, definition in schema.pop("$defs", {}).items():
             if definitions.setdefault(name, definition) != definition:
-                raise InvalidInput("tools", name, "one definition of this name in all tools")
+                raise InvalidInput("tools", name, "the same definition of this $defs name in all tools")
         if _refers_to_root(schema):
-            raise InvalidInput("tools", tool.name, "parameters without a $ref to #, or the function by its name")
+            raise InvalidInput(
+                "tools", tool.name, "parameters without a $ref to #, or a tool_choice that names the function"
+            )
         calls.append(
             {
                 "type": "object",

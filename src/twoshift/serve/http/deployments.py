@@ -179,7 +179,7 @@ def add_deployments(app: App, models: Deployments, desk: RolloutDesk | NoJobs) -
         ) for what, told in (
             ("promote", "Promote the candidate now, regardless of the evidence."),
             ("rollback", "Roll the candidate back now."),
-            ("pause", "Pause a rollout: no step and no promotion until it is resumed."),
+            ("pause", "Pause a rollout: the share of the candidate stays the same until the rollout is resumed."),
             ("resume", "Resume a paused rollout."),
         )),
     ):  # fmt: skip
@@ -244,7 +244,9 @@ class _Deployments:
         refuse_pages(exchange)
         if exchange.caller.models:
             if asked.deployment is None:
-                raise InvalidInput("deployment", None, "the name of the deployment: this key is limited to some")
+                raise InvalidInput(
+                    "deployment", None, "the name of the deployment, because this key may use only some deployments"
+                )
             exchange.caller.check_model(asked.deployment)
         return _reply(_view(await self._slow.ask(self._desk.deploy, asked, _who(exchange))))
 

@@ -113,7 +113,7 @@ def add_job_looks(app: App, service: Service, desk: JobLookDesk | NoJobs, prices
     )  # fmt: skip
     for method, path, answer, about in (
         ("POST", "/v1/jobs/estimate", face.estimate, asking),
-        ("GET", "/v1/jobs/{job}/failures", face.failures, _about("List the rows of a job that failed.", FailuresView)),
+        ("GET", "/v1/jobs/{job}/failures", face.failures, _about("List the failed rows of a job.", FailuresView)),
         ("GET", "/v1/jobs/{job}/report", face.report, _about("Show the report of a job's last run.", _HTML)),
     ):
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
@@ -163,7 +163,7 @@ class _JobLooks:
     async def report(self, exchange: Exchange) -> Reply:
         found: bytes | None = await self._quick.ask(self._of_own, exchange, lambda job: self._looks().report(job))
         if found is None:
-            raise NotFound("job", exchange.matched["job"], "a job that has a report: one that has ended")
+            raise NotFound("report", exchange.matched["job"], "a job that has ended: a running job has no report yet")
         headers = [(b"content-security-policy", _CONTENT), (b"x-content-type-options", b"nosniff")]
         return Reply(200, found, _HTML.encode(), headers=headers)
 

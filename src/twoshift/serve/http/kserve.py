@@ -46,7 +46,7 @@ def add_kserve(app: App, service: Service) -> None:
         model = exchange.model = exchange.routed(service.find(exchange.matched["model"]))
         asked: PredictRequest = await exchange.read(asked_of, _requests, exchange.request.body)
         if not asked.instances:
-            raise InvalidInput("instances", [], "at least one")
+            raise InvalidInput("instances", [], "at least one instance")
         request, rows = exchange.request, await exchange.read(rows_of, model.info, asked.instances)
         keys = row_keys(service, model, [each if isinstance(each, dict) else {} for each in asked.instances])
         whole = Asked(rows, keys, exchange.timeout_s, request.arrived_s, exchange.caller, request.visit)

@@ -90,7 +90,9 @@ class FormReader:
             try:
                 self._parser.write(data)
             except ParseError as error:
-                raise Malformed("body", f"parts between the boundary of the content-type ({error})") from None
+                raise Malformed(
+                    "body", f"parts that are separated by the boundary in the content-type ({error})"
+                ) from None
         events, self._events = self._events, []
         return events
 
@@ -124,7 +126,7 @@ def _begin(disposition: bytes) -> PartBegin:
     kind, _, rest = disposition.decode("utf-8", "replace").partition(";")
     given = dict(_parameters(f";{rest}"))
     if kind.strip().lower() != "form-data" or not given.get("name"):
-        raise Malformed("body", "a content-disposition of form-data with a name in each part of the form")
+        raise Malformed("body", "the header `content-disposition: form-data` with a name in each part of the form")
     return PartBegin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
 
 

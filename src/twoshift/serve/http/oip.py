@@ -75,10 +75,14 @@ def add_oip(app: App, service: Service) -> None:
             check=face.check_head,
         )
         for path, answer, about in (
-            (f"{model}/ready", face.model_ready, _of_model("Readiness of a model.", Ready, 503)),
-            (model, face.model, _of_model("Inputs and outputs of a model.", ModelMetadata)),
-            (f"{model}/config", face.config, _of_model("Model configuration, in Triton's format.", dict[str, Any])),
-            (f"{model}/stats", face.statistics, _of_model("Statistics of a model.", dict[str, Any])),
+            (f"{model}/ready", face.model_ready, _of_model("Check whether a model is ready.", Ready, 503)),
+            (model, face.model, _of_model("Show the inputs and outputs of a model.", ModelMetadata)),
+            (
+                f"{model}/config",
+                face.config,
+                _of_model("Show a model's configuration in Triton's format.", dict[str, Any]),
+            ),
+            (f"{model}/stats", face.statistics, _of_model("Show statistics of a model.", dict[str, Any])),
         ):
             app.add("GET", path, answer, told_oip, about, needs=Access.SERVE)
     for method, path, answer, about in (
@@ -105,7 +109,7 @@ def add_oip_health(app: App, unready: Health) -> None:
 
     for path, answer, about in (
         ("/v2/health/live", live, _about("Liveness: the process runs.", Live)),
-        ("/v2/health/ready", ready, _about("Readiness: the server accepts requests.", Ready, 503)),
+        ("/v2/health/ready", ready, _about("Check whether the server is ready for requests.", Ready, 503)),
     ):
         app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, kind=RouteKind.PROBE)
 

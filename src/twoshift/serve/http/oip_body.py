@@ -13,7 +13,7 @@ from twoshift.serve.oip.tensors import GivenTensor, bad_tensor, from_json, from_
 __all__ = ["HEADER", "given_inputs", "read_infer"]
 
 HEADER = "inference-header-content-length"  # bytes of JSON, before those of tensors
-_BINARY_INSTEAD = ", and tensors in binary"
+_BINARY_INSTEAD = "; send large tensors as binary data"
 _MOST_INPUTS = 1024  # of a request
 _MOST_BYTES = 256 << 10  # of JSON that is no tensor's data: it becomes many objects at once, and holds up all threads
 
@@ -53,7 +53,9 @@ def _check_outline(json: memoryview) -> None:
         raise TooLarge("inputs", f"{len(listed):,} tensors", f"at most {_MOST_INPUTS:,}")
     data_bytes = sum(len(bytes(decoded(_input_outlines, each, "inputs").data)) for each in listed)
     if (other_bytes := len(json) - data_bytes) > _MOST_BYTES:
-        raise TooLarge("body", f"{other_bytes:,} bytes of JSON beside data", f"at most {_MOST_BYTES:,}")
+        raise TooLarge(
+            "body", f"{other_bytes:,} bytes of JSON without the data of the tensors", f"at most {_MOST_BYTES:,}"
+        )
 
 
 def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
@@ -68,8 +70,8 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
             continue
         if not 0 <= size <= len(binary) - at or each.data:
             accepted = (
-                f"a binary_data_size of at most the {len(binary) - at:,} bytes that are left after the "
-                "JSON, and no data"
+                f"a binary_data_size of at most {len(binary) - at:,}, the bytes that are left after the JSON, "
+                "and no `data` field"
             )
             raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
         found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))

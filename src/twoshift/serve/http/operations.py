@@ -54,10 +54,10 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
             return Reply(200, msgspec.json.encode(Ready(warnings=warnings() or msgspec.UNSET)))
         return Reply(503, msgspec.json.encode(NotReady(reason=why)), headers=[(b"retry-after", b"1")])
 
-    ready = _about("Readiness: the server accepts requests.", Ready, {503: NotReady})
+    ready = _about("Check whether the server is ready for requests.", Ready, {503: NotReady})
     for path, answer, what in (
         ("/healthz", healthz, _about("Liveness: the process runs.", Alive)),
-        ("/", healthz, _about("Liveness, under KServe's path.", Alive)),
+        ("/", healthz, _about("Check that the server process runs (KServe's path).", Alive)),
         ("/readyz", readyz, ready),
         ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
         ("/-/healthz", readyz, ready),  # as KubeRay asks for it

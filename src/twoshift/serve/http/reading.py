@@ -144,7 +144,10 @@ class Reading:
         self._count += 1
         self._named_bytes += len(name) + len(value)
         if self._count > self._limits.headers or self._named_bytes > self._limits.header_bytes:
-            raise HttpError(431, f"more than {self._limits.headers} headers, or {self._limits.header_bytes:,} bytes")
+            raise HttpError(
+                431,
+                f"more than {self._limits.headers} headers, or over {self._limits.header_bytes:,} bytes of headers",
+            )
         if self._in_body:
             return  # a trailer: nothing is decided by what comes after the decision
         name = name.lower()

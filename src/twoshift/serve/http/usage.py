@@ -144,7 +144,7 @@ def _tenant(exchange: Exchange, given: str | None) -> str | None:
         return given
     if given is not None:
         raise Forbidden(
-            f"this needs a key with the scope {Access.ADMIN}: the key {caller.name} sees {caller.tenant} only"
+            f"this needs a key with the scope {Access.ADMIN}: the key {caller.name} sees only tenant {caller.tenant}"
         )
     return caller.tenant
 

@@ -39,7 +39,7 @@ class InferenceProtocol:
         if split is not None and split.candidate.version == version:
             return split.candidate
         known = model.version if split is None else f"{model.version} or {split.candidate.version}"
-        raise NotFound("version", version, f"{known}, which {model.name} has now")
+        raise NotFound("version", version, f"{known}, which the server serves for {model.name}")
 
     def keyed(
         self, model: Deployment, given: Sequence[GivenTensor]

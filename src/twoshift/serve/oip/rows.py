@@ -76,7 +76,7 @@ def _pair_rows(given: Sequence[GivenTensor]) -> list[Any]:
     if len(queries) == 1:
         queries = queries * len(texts)  # one query, many texts: what reranking is
     if len(queries) != len(texts):
-        raise bad_tensor("query", f"{len(queries):,} rows", f"1, or {len(texts):,} as in 'text'")
+        raise bad_tensor("query", f"{len(queries):,} rows", f"1 row, or {len(texts):,} rows as in 'text'")
     return list(zip(queries, texts, strict=True))
 
 
@@ -113,7 +113,7 @@ class _Declared:
         if shape in _ONE_VALUE and row in _ONE_VALUE:
             return _column(given.values, (given.shape[0], *shape))
         if len(row) != len(shape) or any(want not in (-1, size) for want, size in zip(shape, row, strict=True)):
-            raise bad_tensor(given.name, list(given.shape), f"the shape {[-1, *shape]}; -1 is any size")
+            raise bad_tensor(given.name, list(given.shape), f"the shape {[-1, *shape]}, where -1 stands for any size")
         return _column(given.values, given.shape)
 
 

@@ -211,8 +211,8 @@
         }
       }
       const total = performance.now() - began;
-      const each = pieces > 1 ? `, ${short((performance.now() - first) / (pieces - 1), " ms")} for each further one` : "";
-      timing.textContent = `First token after ${short(first - began, " ms")}${each}; ${short(total, " ms")} in all. ` +
+      const each = pieces > 1 ? `, ${short((performance.now() - first) / (pieces - 1), " ms")} per further token` : "";
+      timing.textContent = `First token after ${short(first - began, " ms")}${each}; ${short(total, " ms")} in total. ` +
         `Server-Timing: ${reply.headers.get("server-timing") || "—"}`;
     });
   };

@@ -60,7 +60,7 @@
     } catch {
       const told = document.createElement("p");
       told.className = "problem";
-      told.textContent = "The server does not answer. The figures are of the last state that it has computed.";
+      told.textContent = "The server does not answer. The figures shown are from its last answer.";
       if (!place.querySelector(".problem")) place.prepend(told);
     } finally {
       isAsking = false;
