@@ -14,7 +14,8 @@ from servers import Server, until
 
 pytestmark = MARKS
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
-PATIENT = ("--ttft-ms", "600000", "--tpot-ms", "600000")  # the machine may be busy: nothing here is about time
+# The machine may be busy: nothing here is about time
+PATIENT = ("--ttft-ms", "600000", "--tpot-ms", "600000", "--grace", "10m")
 TEMPLATE = """{% if tools %}<|im_start|>system
 You have these tools: {{ tools | tojson }}<|im_end|>
 {% endif %}{% for message in messages %}<|im_start|>{{ message.role }}

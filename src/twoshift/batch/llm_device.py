@@ -22,7 +22,13 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.generation import FinishReason
 from twoshift.llm_ports import Prompt, Prompts, QualityReport
-from twoshift.policy.plan.generation import Conversation, GenerationRate, fitting_sequences, generation_rate
+from twoshift.policy.plan.generation import (
+    Conversation,
+    GenerationRate,
+    fitting_sequences,
+    generation_rate,
+    together_s,
+)
 from twoshift.ports import RuntimeInfo
 
 __all__ = ["LlmDevice"]
@@ -93,7 +99,7 @@ class LlmDevice:
         read, seen = fmean(len(each.token_ids) for each in prompts) - cached, result.output_tokens / rows
         sample = Conversation(max(1.0, read), max(1.0, seen))
         asked = Conversation(sample.prompt_tokens, sample.answer_tokens * _whole_answers(prompts, result), cached)
-        said_s = rows / generation_rate(cost, sample, rows, shape.step_tokens).answers_per_s
+        said_s = together_s(cost, sample, rows, shape.step_tokens)
         slower = cost.scaled(took_s / said_s) if took_s > 0 else cost
         many = max(rows, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
         return generation_rate(slower, asked, min(many, shape.max_sequences), shape.step_tokens)

@@ -51,6 +51,7 @@ def llm_derived_together(parts: Sequence[LlmDerived]) -> LlmDerived:
         parts[0],
         sequences=sum(each.sequences for each in parts),
         output_tokens_per_s=sum(each.output_tokens_per_s for each in parts),
+        streamed_tokens_per_s=sum(each.streamed_tokens_per_s for each in parts),
         kv_tokens=sum(each.kv_tokens for each in parts),
         max_waiting=sum(each.max_waiting for each in parts),
         live_streams=sum(each.live_streams for each in parts),

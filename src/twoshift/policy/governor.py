@@ -1,4 +1,4 @@
-"""How many background sequences an LLM engine may hold now, and how much of their prompts a step may read."""
+"""Limits background sequences in an LLM engine, and how much of their prompts a step may prefill."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["GovernorPolicy"]
 _AT_ONCE, _AT_ONCE_SHARE = 8, 1 / 16  # prompts that begin together, of those that run: fewer steps read any
 _WORTH = 0.5  # of what it takes to read at all: what the tokens of prompts take that begin before others are there
 _PLACES, _PLACES_SHARE = 2, 0.03  # of the sequences, left to live ones that come: nobody has to go for them
-_RECENT_STEPS = 32  # over which live prompts are averaged
+_GIVEN_BACK_STEPS = 16  # in which what one takes too long is given back
 # Of a prompt: a runtime that has forgotten what it read of it would never come to its end
 _MOST_PAUSES, _MOST_PAUSES_BOUNDED = 4, 64  # the latter where --live-slowdown says what live prompts may pay for it
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What holds in this step."""
+    """Limits of the current step."""
 
     step_s: float
     fill_s: float  # up to which background work fills a step: what live prompts take now and then is left out
@@ -34,7 +34,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What is left for background sequences that wait."""
+    """Capacity that is left for waiting background sequences."""
 
     places: int
     all_tokens: int  # of the KV cache, with none of them in it
@@ -43,7 +43,7 @@ class _Room:
 
 
 class GovernorPolicy:
-    """Holds background sequences to what live streams leave of the step and of the KV cache."""
+    """Limits background sequences to the step time and the KV cache that live streams leave free."""
 
     def __init__(self, cost: Curve, settings: GovernorSettings, alone: Curve | None = None) -> None:
         """`alone` is the curve of steps without background sequences, where it is known apart."""
@@ -52,7 +52,7 @@ class GovernorPolicy:
         # A slowdown is of the usual step: where steps scatter, a late one beside a usual one would leave nothing
         self._quantile = settings.quantile if settings.live_slowdown == math.inf else 0.5
         self._live_s = -math.inf  # when live load was last seen
-        self._lent_s = 0.0  # by which live prompts make a step longer than TPOT, on average lately
+        self._lent_s = 0.0  # by which steps took longer than TPOT, and others have not given back yet
         self._aborted_s = -math.inf
         self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
@@ -64,20 +64,21 @@ class GovernorPolicy:
         waiting: Sequence[BackgroundSequence],
         now_s: float,
     ) -> GovernorDecision:
-        """What to admit or abort now, and the prefill ration of the next step."""
+        """Sequences to admit or abort now, and the prefill limit of the next step."""
         if not live.is_idle:
             self._live_s = now_s
-            self._lent_s += (self._over_s(live, running) - self._lent_s) / _RECENT_STEPS
         bounds = self._bounds(live, now_s)
         aborted = self._to_abort(live, running, bounds)
         left = _without(running, aborted)
         paused = self._to_pause(live, left, bounds)
         self._count_pauses(paused, (*running, *waiting))
-        if aborted:
-            self._aborted_s = now_s
+        if len(aborted) > max(0, live.running + live.waiting + len(running) - self.settings.max_sequences):
+            self._aborted_s = now_s  # for more than places: some of those stay free anyway
         if aborted or paused:
             reason = "live requests need the capacity" if aborted else "live prompts are processed first"
             return self._decision(live, _without(left, paused), bounds, aborted=[*aborted, *paused], reason=reason)
+        if live.waiting and self.settings.live_slowdown < math.inf:  # to let somebody in takes the interpreter's time
+            return self._decision(live, running, bounds, reason="live prompts are processed first")
         ahead = tuple(islice(waiting, self.settings.lookahead))
         too_large = [each for each in ahead if not self._can_ever_fit(each)]
         if now_s - self._aborted_s < self.settings.settle_s:
@@ -93,8 +94,13 @@ class GovernorPolicy:
         held = [*running, *admitted]
         return self._decision(live, held, bounds, admitted=admitted, too_large=too_large, reason=reason)
 
+    def stepped(self, seconds: float) -> None:
+        """A step with live sequences has ended: TPOT is a mean, so what it took beyond that others give back."""
+        most_s = _GIVEN_BACK_STEPS * self.settings.tpot_s
+        self._lent_s = min(most_s, max(0.0, self._lent_s + seconds - self.settings.tpot_s))
+
     def predicted_s(self, live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> float:
-        """The step with these background sequences, so many of them reading this much of their prompts together."""
+        """Predicted time of a step with these background sequences, of which some prefill this many prompt tokens."""
         size = _step(live, sequences, prefilling, prefill_tokens)
         return self.cost.seconds(size, self._quantile) if size.rows else 0.0
 
@@ -102,20 +108,12 @@ class GovernorPolicy:
         """Of live streams while no prompt is read; one at least: the next is likely near."""
         return self._alone.seconds(CallSize.uniform(max(1, live.running + live.waiting)), self._quantile)
 
-    def _over_s(self, live: LiveLoad, running: Sequence[BackgroundSequence]) -> float:
-        """Live prompts are read whole, however long: what that adds beyond TPOT other steps have to give back."""
-        if not live.prefill_tokens:
-            return 0.0
-        unread = _unread(running)
-        read = sum(min(live.prefill_tokens, each) for each in unread)
-        return max(0.0, self.predicted_s(live, len(running), len(unread), read) - self.settings.tpot_s)
-
     def _bounds(self, live: LiveLoad, now_s: float) -> _Bounds:
         settings = self.settings
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
             alone_s = self._alone_s(live)
             step_s = min(settings.tpot_s, settings.live_slowdown * alone_s)
-            fill_s = min(settings.tpot_s - self._lent_s, step_s)
+            fill_s = min(settings.tpot_s - self._lent_s / _GIVEN_BACK_STEPS, step_s)
             admit_s = alone_s + settings.admit_share * (fill_s - alone_s)
             return _Bounds(step_s, fill_s, admit_s, settings.prefill_tokens, settings.admit_share)
         self._lent_s = 0.0
@@ -134,9 +132,9 @@ class GovernorPolicy:
     def _to_abort(
         self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds
     ) -> list[BackgroundSequence]:
-        """The sequences that must go, those with least to lose first, and none needlessly.
+        """Sequences to abort, those with the least to lose first, and no more than needed.
 
-        Live prompts make a step or two longer; what is decoded beside them hardly counts there, and stays.
+        Live prompts make a step or two longer; sequences that only decode hardly add to such a step, and stay.
         """
         most = max(0, min(len(running), self.settings.max_sequences - live.running - live.waiting))
         room = _largest(most, lambda count: self._fits(live.decoding(), count, (), 0, bounds.step_s))
@@ -161,9 +159,9 @@ class GovernorPolicy:
     def _to_pause(
         self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds
     ) -> list[BackgroundSequence]:
-        """Prompts that would be read beside live ones and make the step too long: the longest first.
+        """Background prompts to remove from a step with live prompts that would be too long: the longest first.
 
-        A runtime has one limit for all prompts, and live ones are not to be cut: there is no reading them slowly.
+        A runtime has one prefill limit for all prompts, and live prompts must not be chunked.
         """
         if not live.prefill_tokens:
             return []
@@ -191,7 +189,7 @@ class GovernorPolicy:
         bounds: _Bounds,
         now_s: float,
     ) -> tuple[list[BackgroundSequence], str]:
-        """What may join, in order; a first one that has been passed for long is passed no more."""
+        """Sequences to admit, in order; a first sequence that was passed over for long is not passed over again."""
         if not waiting:
             self._first = None
             return [], "no background sequence is waiting"
@@ -226,7 +224,7 @@ class GovernorPolicy:
         bounds: _Bounds,
         room: _Room,
     ) -> tuple[list[BackgroundSequence], bool]:
-        """Those that fit, in order; and whether their prompts fill the step, so that others must wait."""
+        """Sequences that fit, in order, and whether their prompts fill the step, so that others must wait."""
         most = max(self.settings.admit_prefill_tokens, live.prefill_tokens)
         unread, free, readable = _unread(running), room.free_tokens, room.readable_tokens
         admitted: list[BackgroundSequence] = []
@@ -248,7 +246,7 @@ class GovernorPolicy:
         return admitted, False
 
     def _places(self, share: float) -> int:
-        """Sequences that the engine may hold; some places stay free for live ones that come."""
+        """Number of sequences that the engine may hold; some slots stay free for live sequences."""
         most = self.settings.max_sequences
         return most if share == 1 else most - max(_PLACES, round(_PLACES_SHARE * most))
 
@@ -329,7 +327,7 @@ def _without(sequences: Sequence[BackgroundSequence], gone: Sequence[BackgroundS
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest count up to `most` that holds, where every smaller one does; 0 is taken to hold."""
+    """The largest count up to `most` that meets the condition, if all smaller counts do; at least 0."""
     if holds(most):  # as it mostly does
         return most
     low, high = 0, max(0, most - 1)

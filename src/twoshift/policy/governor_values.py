@@ -1,4 +1,4 @@
-"""What the governor of an LLM engine is told, and what it says."""
+"""Input and output values of the governor of an LLM engine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["BackgroundSequence", "GovernorDecision", "GovernorSettings", "LiveLo
 
 @dataclass(frozen=True, slots=True)
 class LiveLoad:
-    """The live sequences of one engine as they are now."""
+    """The live sequences of one engine now."""
 
     running: int = 0
-    kv_tokens: int = 0  # reserved by the running ones
+    kv_tokens: int = 0  # reserved by running sequences
     waiting: int = 0
-    waiting_kv_tokens: int = 0  # what the waiting ones will reserve
-    prefill_tokens: int = 0  # of live prompts, pending in this step
+    waiting_kv_tokens: int = 0  # that waiting sequences will reserve
+    prefill_tokens: int = 0  # prompt tokens of live sequences that this step prefills
 
     def __post_init__(self) -> None:
         for name in ("running", "kv_tokens", "waiting", "waiting_kv_tokens", "prefill_tokens"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
 
     def decoding(self) -> LiveLoad:
-        """The same once all prompts are read: as most steps are."""
+        """The load after all prompts are prefilled, as in most steps."""
         return replace(self, prefill_tokens=0)
 
     @property
@@ -35,7 +35,7 @@ class LiveLoad:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundSequence:
-    """One background prompt, waiting for the engine or running in it."""
+    """One background sequence, waiting or running."""
 
     key: int
     prompt_tokens: int
@@ -45,7 +45,7 @@ class BackgroundSequence:
 
     @property
     def kv_tokens(self) -> int:
-        """What it reserves: it may grow to this without asking again."""
+        """KV tokens that the sequence reserves: its maximum length."""
         return self.prompt_tokens + self.max_tokens
 
     @property
@@ -54,38 +54,38 @@ class BackgroundSequence:
 
     @property
     def lost_tokens(self) -> int:
-        """What the engine would have to read again after an abort."""
+        """Tokens that the engine has to prefill again after an abort."""
         return self.prefilled_tokens + self.generated_tokens
 
     def requeued(self) -> BackgroundSequence:
-        """The same sequence after an abort: what it has generated is now part of its prompt."""
+        """The sequence after an abort: its generated tokens are now part of its prompt."""
         prompt_tokens = self.prompt_tokens + self.generated_tokens
         return BackgroundSequence(self.key, prompt_tokens, self.max_tokens - self.generated_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class GovernorSettings:
-    """The bounds of one engine."""
+    """Limits of one engine."""
 
     tpot_s: float
     kv_capacity_tokens: int
     kv_mark: float = 0.8
     max_sequences: int = 256
-    prefill_tokens: int = 512  # background prompt tokens a step, beside live streams, where its time allows them
-    idle_prefill_tokens: int = 8192  # the same with no live load
-    idle_step_s: float | None = None  # None: nobody waits, so a step may take what it takes
-    live_slowdown: float = math.inf  # a step beside live streams over one of theirs alone, at the most
-    idle_after_s: float = 1.0  # live load this recent still counts: the next request is likely near
-    settle_s: float = 1.0  # no admission so soon after an abort
-    admit_share: float = 0.9  # of the bounds, beside live load: below them, so that a ripple aborts nothing
-    admit_prefill_tokens: int = 16  # room in the step for each prompt that is read
-    overtake_s: float = 10.0  # how long smaller sequences may pass a first one that does not fit
+    prefill_tokens: int = 512  # most background prompt tokens per step beside live streams
+    idle_prefill_tokens: int = 8192  # most background prompt tokens per step without live load
+    idle_step_s: float | None = None  # longest step without live load; None: no limit
+    live_slowdown: float = math.inf  # limit for the time of a step relative to one without background
+    idle_after_s: float = 1.0  # live load counts for this long after its end
+    settle_s: float = 1.0  # no admission for this long after an abort
+    admit_share: float = 0.9  # share of the limits that admission uses beside live load
+    admit_prefill_tokens: int = 16  # tokens of a step that are reserved for each prompt in prefill
+    overtake_s: float = 10.0  # how long smaller sequences may overtake one that does not fit
     lookahead: int = 64
-    quantile: float = 0.9
+    quantile: float = 0.5  # of a step's time: TPOT is a mean over many of them
 
     def __post_init__(self) -> None:
         for name in ("tpot_s", "kv_capacity_tokens", "max_sequences", "prefill_tokens", "lookahead"):
-            _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
+            _check(name, getattr(self, name), getattr(self, name) > 0, "a number above 0")
         for name in ("kv_mark", "admit_share"):
             _check(name, getattr(self, name), 0 < getattr(self, name) <= 1, "a share above 0 and up to 1")
         for name in ("idle_after_s", "settle_s", "overtake_s", "admit_prefill_tokens"):
@@ -104,11 +104,11 @@ class GovernorSettings:
 
 @dataclass(frozen=True, slots=True)
 class GovernorDecision:
-    """What to do with the background before the next step; admits and aborts are never both there."""
+    """What to do with background sequences before the next step; never admits and aborts at the same time."""
 
     admit: tuple[int, ...]  # keys, in order
     abort: tuple[int, ...]  # keys, to be requeued as `BackgroundSequence.requeued`
-    prefill_tokens: int  # of each prompt that the step may read; live ones are never cut. 0: none is in the background
+    prefill_tokens: int  # most tokens per background prompt in this step; 0: no background prompt
     too_large: tuple[int, ...]  # keys that can never be admitted: refuse them
     reason: str
 

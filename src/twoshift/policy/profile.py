@@ -46,7 +46,7 @@ def profile_name(model: str, runtime: str, device: str, precision: str, checksum
 
 
 def _word(text: str, most: int = _WORD_CHARACTERS) -> str:
-    """Letters, digits and hyphens of a text; one that is too long is cut and told from others by a digest."""
+    """Letters, digits and hyphens of a text; a text that is too long is cut and gets a digest."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-").lower() or "x"
     if len(plain) <= most:
         return plain
@@ -55,7 +55,7 @@ def _word(text: str, most: int = _WORD_CHARACTERS) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a call of one model costs on one device, as measured."""
+    """Measured cost of a model's calls on one device."""
 
     name: str
     cost: CallCost
@@ -71,6 +71,7 @@ class Profile:
     threads: ThreadPlan | None = field(default=None, kw_only=True)  # of the calls that were measured, where chosen
     # Of a language model's steps while live requests alone are served, with what those cost the host
     live_cost: CallCost | None = field(default=None, kw_only=True)
+    stream_token_s: float = field(default=0.0, kw_only=True)  # that a token costs the host where it is streamed
 
     @property
     def served_cost(self) -> CallCost:

@@ -3,11 +3,9 @@
 Steps that only decode run as one graph, those that read prompts do not; steps with background sequences cost the
 interpreter what those without do not. Each kind has a curve of its own:
 
-    seconds = added + times * measured curve
+    seconds = rising line(measured curve)
 
-What an interpreter adds to a step it adds to a small one and to a large one; a device that is slower is slower by a
-factor. Steps of one size cannot tell the two apart: there the difference is taken to be added, so that what a large
-step takes is not guessed from small ones.
+which goes through what steps of each size took, so that steps of one size do not decide what others take.
 """
 
 from __future__ import annotations
@@ -18,17 +16,17 @@ from dataclasses import replace
 from statistics import median
 
 from twoshift.policy.cost import CallCost
+from twoshift.policy.rising_line import RisingLine, Seen
+from twoshift.policy.step_mix import StepMix
 from twoshift.types import CallSize
 
 __all__ = ["StepCurves"]
 
 _PER_BUCKET = 9  # newest steps of about one size
-_FEW = 3  # of them say nothing yet
+_FEW = 3  # of them say less
 _EVERY = 8  # steps between two looks, once there are enough
 _HALF_LIFE_S = 20.0  # after which a size that was not seen again counts half
 _LEAST_WEIGHT = 1e-3
-_PRIOR = 0.02  # how much the measured slope counts beside steps of many sizes
-_SLOPES = (0.25, 4.0)  # times the measured one
 _RESIDUALS = 64
 _SAME = 0.02  # by which a plain curve may differ and is not told anew
 
@@ -43,18 +41,27 @@ class StepCurves:
         self._shared.other, self.alone.other = self.alone, self._shared
 
     def observed(
-        self, size: CallSize, seconds: float, ended_s: float, background: bool = True, next_reads: bool = False
+        self,
+        size: CallSize,
+        seconds: float,
+        ended_s: float,
+        background: bool = True,
+        next_reads: bool = False,
+        prompts: int = 1,
     ) -> None:
-        """Learn from one finished step, which had background sequences or not; another that reads may have begun."""
-        (self._shared if background else self.alone).observed(size, seconds, ended_s, next_reads)
+        """Learn from one finished step, which had background sequences or not; another that reads may have begun.
+
+        `prompts` is how many it read of, where it read.
+        """
+        (self._shared if background else self.alone).observed(size, seconds, ended_s, next_reads, prompts)
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """Of a step beside background sequences."""
+        """Predicted seconds of a step with background sequences."""
         return self._shared.seconds(size, quantile)
 
     @property
     def cost(self) -> CallCost:
-        """About the same as one plain curve."""
+        """An approximation by one plain curve."""
         return self._shared.cost
 
     @property
@@ -71,9 +78,13 @@ class _Kinds:
         self._cost = cost
         self.other: _Kinds = self  # asked where nothing was seen here
         self._launch_s = 0.0  # of a step that reads, by how much longer the step before it took
+        self._mix = StepMix()
 
-    def observed(self, size: CallSize, seconds: float, ended_s: float, next_reads: bool) -> None:
+    def observed(self, size: CallSize, seconds: float, ended_s: float, next_reads: bool, prompts: int) -> None:
         """A step ends for us once the next one is launched: what that took is the next one's."""
+        if size.rows >= 1 and math.isfinite(seconds) and seconds > 0:
+            decoding_s, reads = self._decoding.seconds(CallSize.uniform(size.rows), 0.5), size.longest > 1
+            self._mix.add(seconds, decoding_s, prompts if reads else 0, size.tokens - size.rows)
         if size.longest > 1:
             self._reading.observed(size, seconds + self._launch_s, ended_s)
             self._launch_s = 0.0
@@ -94,17 +105,27 @@ class _Kinds:
     def learned(self) -> CallCost | None:
         """As one plain curve, where steps of its own were seen."""
         decoding, reading = self._decoding, self._reading
-        return _plain(decoding, reading) if decoding.is_known or reading.is_known else None
+        return self._plain(decoding, reading) if decoding.is_known or reading.is_known else None
 
     @property
     def cost(self) -> CallCost:
         """The same with what the other has learned; the same one again while it says about the same."""
-        found = _plain(
+        found = self._plain(
             _first_known(self._decoding, self.other._decoding), _first_known(self._reading, self.other._reading)
         )
         if any(not _is_near(getattr(found, name), getattr(self._cost, name)) for name in _PARTS):
             self._cost = found
         return self._cost
+
+    def _plain(self, decoding: _Learned, reading: _Learned) -> CallCost:
+        """What reading costs is what all steps of late took together, where there were enough."""
+        found = _plain(decoding, reading)
+        mix = self._mix.reading(found.per_token_s)
+        if mix is None:
+            return found
+        reading_s, token_s = mix
+        row_s = found.per_row_s + found.per_token_s - token_s
+        return replace(found, reading_s=reading_s, per_token_s=token_s, per_row_s=row_s)
 
 
 _PARTS = ("overhead_s", "per_token_s", "per_row_s", "reading_s", "floor_s", "per_square_s")
@@ -142,8 +163,7 @@ class _Learned:
 
     def __init__(self, measured: CallCost, is_known: bool = False) -> None:
         self._measured = measured
-        self._added_s, self._times = 0.0, 1.0
-        self._least = 0.0  # times the measured curve: below the sizes that were seen, where less is added than nothing
+        self._line: RisingLine | None = None  # from measured seconds to those that were seen
         self.is_known = is_known  # from steps that were seen, now or before
         self.is_seen = False
         self.last_size: CallSize | None = None  # of a step that was seen
@@ -162,14 +182,16 @@ class _Learned:
         return usual_s * max(1.0, self._spread[min(len(self._spread) - 1, int(quantile * len(self._spread)))])
 
     def plain(self) -> CallCost:
-        """The line, as a curve that begins at zero at the least."""
-        scaled = self._measured.scaled(self._times)
-        added_s = max(self._added_s, -scaled.overhead_s)
-        reading_s = scaled.reading_s + min(0.0, self._added_s - added_s)
+        """The line made straight, as a curve that begins at zero at the least."""
+        if self._line is None:
+            return self._measured
+        scaled = self._measured.scaled(self._line.times)
+        added_s = max(self._line.added_s, -scaled.overhead_s)
+        reading_s = scaled.reading_s + min(0.0, self._line.added_s - added_s)
         return replace(scaled, overhead_s=scaled.overhead_s + added_s, reading_s=max(0.0, reading_s))
 
     def _usual_s(self, said_s: float) -> float:
-        return max(self._added_s + self._times * said_s, self._least * said_s)
+        return said_s if self._line is None else self._line(said_s)
 
     def observed(self, size: CallSize, seconds: float, ended_s: float) -> None:
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
@@ -187,39 +209,21 @@ class _Learned:
             self._learn(ended_s)
 
     def _learn(self, now_s: float) -> None:
-        """The line through what each size took, the older the less; the slope stays near the measured one."""
-        points = [
-            (median(said for said, _, _ in each), median(took for _, took, _ in each), _weight(now_s - each[-1][2]))
-            for each in self._seen.values()
-            if len(each) >= _FEW
-        ]
-        if not points:
-            return
+        """The line through what each size took, the older the less."""
         self.is_known = self.is_seen = True
-        self._added_s, self._times, self._least = _line(points)
+        self._line = RisingLine(
+            [
+                Seen(
+                    median(said for said, _, _ in each),
+                    median(took for _, took, _ in each),
+                    min(1.0, len(each) / _FEW) * _weight(now_s - each[-1][2]),
+                )
+                for each in self._seen.values()
+            ]
+        )
         if len(self._residuals) >= _RESIDUALS // 2:
             self._spread = tuple(sorted(self._residuals))
 
 
 def _weight(age_s: float) -> float:
     return max(_LEAST_WEIGHT, 0.5 ** (age_s / _HALF_LIFE_S))
-
-
-def _line(points: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """What is added to the measured curve, what it is multiplied with, and with what at the least.
-
-    Errors count relative to the size: large steps of a job alone must not decide what small ones take beside streams.
-    Where launching and running overlap, as they do not while steps are measured, less is added than nothing.
-    """
-    weights = [weight / x**2 for x, _, weight in points]
-    total = sum(weights)
-    said = sum(weight * x for weight, (x, _, _) in zip(weights, points, strict=True)) / total
-    took = sum(weight * y for weight, (_, y, _) in zip(weights, points, strict=True)) / total
-    prior = _PRIOR * total * said**2
-    across = sum(weight * (x - said) ** 2 for weight, (x, _, _) in zip(weights, points, strict=True)) + prior
-    along = sum(weight * (x - said) * (y - took) for weight, (x, y, _) in zip(weights, points, strict=True))
-    along += prior * min(1.0, took / said)  # a device that is quicker is so by a factor
-    times = min(_SLOPES[1], max(_SLOPES[0], along / across))
-    least_said = min(x for x, _, _ in points)
-    added = took - times * said
-    return added, times, max(0.0, (added + times * least_said) / least_said) if added < 0 else 0.0

@@ -35,7 +35,7 @@ class LlmDerived:
     tpot_s: float
     one_token_s: float  # a step of one sequence
     sequences: int  # that a step takes one token further within the objective
-    output_tokens_per_s: float  # that many of such requests have at once, their prompts read in the same steps
+    output_tokens_per_s: float  # of such requests at once, prompts read in the same steps; streamed as the latest were
     request_prompt_tokens: float  # of a typical request, without what is in the cache: of the latest, or a guess
     request_answer_tokens: float
     prompt_tokens: int  # the longest that has its first token within the objective, with nobody else there
@@ -43,6 +43,7 @@ class LlmDerived:
     kv_tokens: int
     max_waiting: int  # requests without a first token, above which one is refused
     live_streams: int = 0  # that may run at the same time: with one more, a token would take longer than tpot_s
+    streamed_tokens_per_s: float = 0.0  # the same, where every answer is streamed
     live_slowdown: float | None = None  # that jobs may cause, as it was set; none: only the objectives bound them
 
     @property
@@ -79,9 +80,8 @@ def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, ma
     least_s = _least_s(cost)
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
-            accepted = (
-                f"at least {math.ceil(1e3 * least_s)}: one token takes that long on this device in nine of ten steps"
-            )
+            least_ms = math.ceil(1e3 * least_s)
+            accepted = f"at least {least_ms}: this device needs {least_ms} ms per token or less in nine of ten steps"
             raise InvalidInput(name, f"{1e3 * given:g}", accepted)
     tpot_s = tpot_s or max(_TPOT_S, _STEPS * least_s)
     ttft_s = ttft_s or max(_TTFT_S, _STEPS * tpot_s)
@@ -99,37 +99,52 @@ def typical_request(recent: Sequence[TokenUsage], context_tokens: int) -> Conver
     return Conversation(max(1.0, read), max(1.0, fmean(each.completion_tokens for each in recent)), cached)
 
 
-def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()) -> LlmDerived:
-    """Everything that a user might otherwise have had to set."""
+def derive_llm(
+    cost: Curve,
+    objective: LlmObjective,
+    shape: LlmShape,
+    recent: Sequence[TokenUsage] = (),
+    more_stream_s: float = 0.0,
+) -> LlmDerived:
+    """Everything that a user might otherwise have had to set.
+
+    `more_stream_s` is what a token would take longer if every answer were streamed.
+    """
 
     def step_s(rows: int) -> float:
         return cost.seconds(CallSize.uniform(rows), _QUANTILE)
 
+    rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
+    asked = typical_request(recent, shape.context_tokens)
+    streams = LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost)  # all, where not even one keeps TPOT
+    inside = min(streams, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
+    rate = generation_rate(cost, asked, inside, shape.step_tokens).output_tokens_per_s
+    return LlmDerived(
+        ttft_s=objective.ttft_s,
+        tpot_s=objective.tpot_s,
+        one_token_s=step_s(1),
+        sequences=rows,
+        output_tokens_per_s=rate,
+        request_prompt_tokens=asked.prompt_tokens,
+        request_answer_tokens=asked.answer_tokens,
+        prompt_tokens=_longest_prompt(cost, shape, objective.ttft_s),
+        context_tokens=shape.context_tokens,
+        kv_tokens=shape.kv_tokens,
+        max_waiting=objective.max_waiting,
+        live_streams=streams,
+        streamed_tokens_per_s=1 / (1 / rate + more_stream_s),
+        live_slowdown=objective.live_slowdown,
+    )
+
+
+def _longest_prompt(cost: Curve, shape: LlmShape, ttft_s: float) -> int:
     full_s = cost.seconds(CallSize.of([shape.step_tokens]), _QUANTILE)
 
     def prompt_s(tokens: int) -> float:
         full, rest = divmod(tokens, shape.step_tokens)
         return full * full_s + (cost.seconds(CallSize.of([rest]), _QUANTILE) if rest else 0.0)
 
-    rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
-    asked = typical_request(recent, shape.context_tokens)
-    streams = LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost)  # all, where not even one keeps TPOT
-    inside = min(streams, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
-    return LlmDerived(
-        ttft_s=objective.ttft_s,
-        tpot_s=objective.tpot_s,
-        one_token_s=step_s(1),
-        sequences=rows,
-        output_tokens_per_s=generation_rate(cost, asked, inside, shape.step_tokens).output_tokens_per_s,
-        request_prompt_tokens=asked.prompt_tokens,
-        request_answer_tokens=asked.answer_tokens,
-        prompt_tokens=_largest(shape.context_tokens - 1, lambda tokens: prompt_s(tokens) <= objective.ttft_s),
-        context_tokens=shape.context_tokens,
-        kv_tokens=shape.kv_tokens,
-        max_waiting=objective.max_waiting,
-        live_streams=streams,
-        live_slowdown=objective.live_slowdown,
-    )
+    return _largest(shape.context_tokens - 1, lambda tokens: prompt_s(tokens) <= ttft_s)
 
 
 def _least_s(cost: CallCost) -> float:

@@ -45,6 +45,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     parity: float | None = None
     threads: list[tuple[int, int]] | None = None  # (from so many rows, so many threads)
     live_cost: dict[str, object] | None = None
+    stream_token_s: float = 0.0
 
 
 class FileProfiles:
@@ -61,7 +62,7 @@ class FileProfiles:
                 raise Broken(f"profile {path} is not a plain file, or is larger than {_MOST_BYTES:,} bytes")
             data = path.read_bytes()
         except FileNotFoundError:
-            known = ", ".join(self.names()) or "none yet: `twoshift profile MODEL` makes one"
+            known = ", ".join(self.names()) or "there is none yet; `twoshift profile MODEL` creates one"
             raise InvalidInput("profile", name, f"a profile in {self._root} ({known})") from None
         except OSError as error:
             raise Broken(f"profile {path} cannot be read: {error.strerror}") from error
@@ -107,6 +108,7 @@ def encode_profile(profile: Profile) -> bytes:
         parity=profile.parity,
         threads=None if profile.threads is None else [(step[0], step[1]) for step in profile.threads.steps],
         live_cost=None if profile.live_cost is None else profile.live_cost.to_dict(),
+        stream_token_s=profile.stream_token_s,
     )
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 
@@ -131,6 +133,7 @@ def decode_profile(data: bytes, path: str) -> Profile:
             parity=stored.parity,
             threads=None if stored.threads is None else ThreadPlan(tuple(ThreadStep(*step) for step in stored.threads)),
             live_cost=None if stored.live_cost is None else CallCost.from_dict(stored.live_cost),
+            stream_token_s=stored.stream_token_s,
         )
     except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise Broken(f"profile {path} is damaged ({error}); measure it again") from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from twoshift.config import home
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import LlmRuntime, QualityReport
 from twoshift.policy.answer_quality import exact_match, rouge_l
@@ -97,7 +97,7 @@ def load_gated(
     if not gate.wants_agreement(options):
         return load_llm(model, options, registry), None
     if is_address(model):
-        raise InvalidInput("at_least", gate.at_least, f"--eval to be set, too: {model} runs on another server")
+        raise Inapplicable("at_least", gate.at_least, f"without --eval, because {model} runs on another server")
     local = local_model(model, registry)
     folder = llm_folder(local.word)
     full = folder if gate.reference is None else llm_folder(local_model(gate.reference, registry).word)

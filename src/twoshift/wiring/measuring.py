@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from twoshift.engine.example_rows import examples_of
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.engine.llm.measure import measure_steps
 from twoshift.engine.measure import MeasureLimits, fastest_calls, measure_profile
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.extras import missing_from
 from twoshift.llm_ports import LlmRuntime, LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.fit import fit_call_cost
@@ -20,11 +23,13 @@ from twoshift.policy.profile import Profile, slowdown_now
 from twoshift.policy.step_fit import fit_step_cost
 from twoshift.ports import Runtime
 from twoshift.serve.llm.model import ServedLlm
-from twoshift.serve.llm.rehearsal import rehearse
 from twoshift.serve.model import output_tensors
 from twoshift.types import CallSize, Tensor
 from twoshift.wiring.model_loading import threads_of, use_threads
 from twoshift.wiring.stored_profiles import keep_profile, profile_of, stored_profile
+
+if TYPE_CHECKING:
+    from twoshift.serve.rehearsal import Rehearsed
 
 __all__ = [
     "GUESSED_STEP",
@@ -42,7 +47,7 @@ GUESSED_STEP = CallCost(0.02, 1e-3)  # of a language model, before anything was 
 _GUESSED_CALL = CallCost.line(0.002, 1e-4)
 _TYPICAL_TOKENS = 64
 _WARM_ROWS = 2
-_MEASURE_S = 4.0
+_MEASURE_S, _LIVE_S = 4.0, 6.0
 _LOOKED_AT_ROWS, _LOOK_S = (1, 8), 0.1  # calls that a stored profile is held against, and the longest of them
 
 
@@ -58,7 +63,7 @@ def warmed(runtime: Runtime) -> tuple[Tensor, ...]:
         raise
     except Exception as error:  # a user's own class may raise anything
         accepted = (
-            f"an `example` row that the model accepts: a call with it failed with {type(error).__name__}: {error}"
+            f"an `example` row that the model accepts: a call with this row failed with {type(error).__name__}: {error}"
         )
         raise InvalidInput("model", runtime.info.model, accepted) from error
 
@@ -109,17 +114,25 @@ def with_live_cost(
     runtime: LlmRuntime, profile: Profile, objective: LlmObjective, note: Callable[[str], None]
 ) -> Profile:
     """The profile with what steps take while live requests are served: tried on an engine of its own, and kept."""
+    if missing_from("serve"):  # nothing is served here, and the first server measures it
+        return profile
     note(f"Measuring live requests of {runtime.info.model}")
     engine = LlmEngine(runtime, profile.cost, objective)
     served = ServedLlm(runtime.info.model, engine)
     with ThreadPoolExecutor(1) as pool:  # a replica on Ray is loaded where a loop runs already
-        pool.submit(lambda: asyncio.run(rehearse(served, _MEASURE_S))).result()
+        seen = pool.submit(_rehearsed, served).result()
     if engine.why_dead:
         raise Broken(engine.why_dead)
-    _, live_cost = engine.learned_costs()
-    found = replace(profile, live_cost=live_cost)
+    found = replace(profile, live_cost=seen.live_cost, stream_token_s=seen.stream_token_s)
     keep_profile(found, note, runtime.info.registry)
     return found
+
+
+def _rehearsed(served: ServedLlm) -> Rehearsed:
+    from twoshift.serve.rehearsal import rehearse  # needs what only servers have
+
+    with asyncio.Runner(loop_factory=importlib.import_module("uvloop").new_event_loop) as runner:
+        return runner.run(rehearse(served, _LIVE_S))
 
 
 def guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.decode import decode_rate
-from twoshift.policy.plan.generation import Conversation, fitting_sequences, generation_rate
+from twoshift.policy.plan.generation import Conversation, fitting_sequences, generation_rate, together_s
 
 LINE = CallCost(0.010, 0.0001)  # a step, and each of its tokens
 
@@ -72,11 +72,12 @@ def test_a_step_that_is_full_of_prompts_bounds_the_rate() -> None:
 
 
 def test_a_figure_by_hand() -> None:
-    """4 slots, prompts of 9 and answers of 4 tokens: four steps in which a prompt is read and 3 sequences decode."""
+    """4 slots, prompts of 9 and answers of 4 tokens: each slot reads in one of 4 steps, so 175 of 256 steps read."""
     rate = generation_rate(LINE, Conversation(9, 4), 4, 100)
-    assert rate.tpot_s == pytest.approx(0.010 + 12 * 0.0001)
+    assert rate.tpot_s == pytest.approx(0.010 + 12 * 0.0001, rel=0.003)
     assert rate.output_tokens_per_s == pytest.approx(4 / rate.tpot_s)
-    assert rate.output_share == pytest.approx(3 / 12)
+    fixed = CallCost(0.010, 1e-9, reading_s=0.020)
+    assert generation_rate(fixed, Conversation(9, 4), 4, 100).tpot_s == pytest.approx(0.010 + 175 / 256 * 0.020)
 
 
 def test_the_kv_cache_bounds_sequences_by_their_whole_answers() -> None:
@@ -91,3 +92,21 @@ def test_the_kv_cache_bounds_sequences_by_their_whole_answers() -> None:
 def test_no_tokens_are_no_conversation(given_tokens: tuple[float, float]) -> None:
     with pytest.raises(InvalidInput):
         Conversation(*given_tokens)
+
+
+def test_sequences_that_begin_together_are_read_in_full_steps_and_then_decoded() -> None:
+    """8 prompts of 100 tokens in two steps of 400, then 9 more tokens each."""
+    cost = CallCost(0.010, 0.0001, reading_s=0.005)
+    said_s = together_s(cost, Conversation(100, 10), 8, 400)
+    assert said_s == pytest.approx(2 * (0.015 + 400 * 0.0001) + 9 * (0.010 + 8 * 0.0001))
+    assert said_s < 8 / generation_rate(cost, Conversation(100, 10), 8, 400).answers_per_s, "fewer steps read"
+
+
+@given(costs, tokens, tokens, slots, steps)
+def test_those_that_begin_together_take_no_longer_than_if_each_were_alone(
+    cost: CallCost, prompt: int, answer: int, sequences: int, step_tokens: int
+) -> None:
+    asked = Conversation(prompt, answer)
+    one_s, all_s = (together_s(cost, asked, each, step_tokens) for each in (1, sequences))
+    assert one_s <= all_s * (1 + 1e-9)
+    assert all_s <= sequences * one_s * (1 + 1e-6) + cost.per_token_s * answer

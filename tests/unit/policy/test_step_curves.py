@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,16 +116,30 @@ def test_whatever_was_seen_more_work_never_takes_less_and_none_takes_no_time(
     assert 0 < curves.seconds(CallSize.of([1] * rows + [2])) <= curves.seconds(CallSize.of([1] * rows + [2 + more]))
 
 
-def test_a_plain_curve_says_of_the_steps_that_were_seen_what_the_learned_ones_say() -> None:
+def test_a_plain_curve_says_of_all_steps_together_what_they_took() -> None:
+    """Prompts that come two at a time in every other step: a plan has them fall on steps by chance."""
     cost = CallCost(0.004, 23e-6, per_row_s=20e-6, reading_s=0.006)
-    curves, decode, read = StepCurves(cost), CallSize.uniform(250), CallSize.of([1] * 250 + [256, 256])
-    for at in range(40):
-        curves.observed(decode, 1.1 * cost.seconds(decode), 0.02 * at, background=False)
-        curves.observed(read, 1.5 * cost.seconds(read), 0.02 * at + 0.01, background=False)
+    curves, decode, read = StepCurves(cost), CallSize.uniform(250), CallSize.of([1] * 248 + [256, 256])
+    decode_s, read_s = 1.1 * cost.seconds(decode), 1.5 * cost.seconds(read)
+    for at in range(400):
+        curves.observed(decode, decode_s, 0.02 * at, background=False)
+        curves.observed(read, read_s, 0.02 * at + 0.01, background=False, prompts=2)
     _, live = curves.learned
     assert live is not None
-    for size in (decode, read):
-        assert live.seconds(size) == pytest.approx(curves.alone.seconds(size), rel=0.02)
+    assert live.seconds(decode) == pytest.approx(decode_s, rel=0.01)
+    share = 1 - math.exp(-1)  # of steps, where one prompt comes in a step on average
+    planned_s = live.seconds(decode) + share * live.reading_s + 255 * live.per_token_s
+    assert planned_s == pytest.approx((decode_s + read_s) / 2, rel=0.01)
     again = StepCurves(cost, live)
-    assert again.alone.seconds(read) == pytest.approx(curves.alone.seconds(read), rel=0.02)
+    assert again.alone.seconds(read) == pytest.approx(live.seconds(read), rel=0.01), "a restart begins with it"
     assert again.seconds(read) == cost.seconds(read), "jobs pay nothing of it"
+
+
+def test_few_prompts_do_not_decide_what_reading_costs() -> None:
+    cost = CallCost(0.004, 23e-6, per_row_s=20e-6, reading_s=0.006)
+    curves = StepCurves(cost)
+    for at in range(8):
+        curves.observed(READ, 3 * cost.seconds(READ), 0.01 * at, background=False)
+    _, live = curves.learned
+    assert live is not None
+    assert live.seconds(READ) == pytest.approx(curves.alone.seconds(READ), rel=0.02)

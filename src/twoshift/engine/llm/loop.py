@@ -127,8 +127,13 @@ class LlmEngine(DeviceLoop):
         with self._lock:
             return self.curves.cost
 
+    def live_cost(self) -> CallCost:
+        """The same of a step without them."""
+        with self._lock:
+            return self.curves.alone.cost
+
     def learned_costs(self) -> tuple[CallCost | None, CallCost | None]:
-        """The same, and of steps without them; None before any was seen."""
+        """Both; None before such steps were seen."""
         with self._lock:
             return self.curves.learned
 
@@ -179,7 +184,10 @@ class LlmEngine(DeviceLoop):
             if step.seconds is not None:
                 size, ended_s = step.size, self._clock()
                 shared = _has_background(step.tokens, inside)
-                self.curves.observed(size, step.seconds, ended_s, shared, any(each > 1 for each in step.begun.values()))
+                read, reads_next = (sum(n > 1 for n in each.values()) for each in (step.tokens, step.begun))
+                self.curves.observed(size, step.seconds, ended_s, shared, reads_next > 0, read)
+                if any(isinstance(inside.get(key), Live) for key in step.tokens):
+                    self._governor.stepped(step.seconds)
             settle = self._outcomes.took(step, inside, self._clock())
             self._table.begun(step.begun)
         wake_all([wake for act in settle if (wake := act()) is not None])
@@ -302,5 +310,7 @@ def _has_background(keys: Iterable[int], inside: Mapping[int, Live | Background]
 def _too_large(sequence: Background) -> TooLarge:
     tokens = sequence.prompt.tokens + sequence.prompt.max_tokens
     return TooLarge(
-        "prompt", f"{tokens:,} tokens for prompt and answer", "fewer tokens: the KV cache has less space for jobs"
+        "prompt",
+        f"{tokens:,} tokens for prompt and answer",
+        "fewer tokens: the part of the KV cache that jobs may use is smaller",
     )

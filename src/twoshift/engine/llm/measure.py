@@ -17,6 +17,7 @@ from twoshift.policy.cost import Sample
 __all__ = ["PromptIds", "StepSample", "measure_steps"]
 
 _SHORTEST = 8  # tokens of a prompt
+_CONTEXT = 320  # tokens that a sequence has before it, as typical ones have in the middle of their answers
 _DECODE_STEPS = 6  # of each number of sequences, in a round
 _USUAL_STEPS = 3  # that tell what a step takes which reads nothing
 _READ_BESIDE = (64, 512)  # tokens of a prompt beside sequences that are decoded
@@ -81,6 +82,10 @@ class _Bench:
         self._runtime, self._keys = runtime, itertools.count()
         self._ids = PromptIds(runtime.shape.vocabulary)
         self._adapter = next(iter(runtime.info.adapters), "")  # a step with one takes longer than a step without
+        shape = runtime.shape
+        context = min(_CONTEXT, shape.context_tokens // 2, shape.kv_tokens // 4) // shape.block_tokens
+        # What is decoded attends to it; all share it, so that it is read once
+        self._before = self._ids.next(context * shape.block_tokens) if context else ()
 
     def round(self) -> Iterator[Callable[[], list[StepSample]]]:
         """Steps of every kind, from small to large."""
@@ -95,8 +100,7 @@ class _Bench:
 
     def decode(self, count: int) -> list[StepSample]:
         """Steps in which so many sequences get a token each."""
-        with_prompts = [self._add(_SHORTEST, 4 * _DECODE_STEPS + count) for _ in range(count)]
-        self._until_read(with_prompts)
+        with_prompts = self._decoding(count, 4 * _DECODE_STEPS + count)
         steps = [self._runtime.step() for _ in range(_DECODE_STEPS)]
         self._runtime.abort(with_prompts)
         return [each for step in steps if (each := _sampled(step, set())) is not None]
@@ -116,8 +120,7 @@ class _Bench:
     def _both(self, count: int) -> list[StepSample]:
         """Steps in which so many sequences are decoded and a prompt is read, of several lengths."""
         most = min(self._runtime.shape.step_tokens - count, self._runtime.shape.context_tokens - 1)
-        decoding = [self._add(_SHORTEST, 16 * _DECODE_STEPS + count) for _ in range(count)]
-        self._until_read(decoding)
+        decoding = self._decoding(count, 16 * _DECODE_STEPS + count)
         found = [self._beside(length) for length in sorted({min(each, most) for each in _READ_BESIDE}) if length > 1]
         self._runtime.abort(decoding)
         return [each for each in found if each is not None]
@@ -136,15 +139,23 @@ class _Bench:
         launch_s = max(0.0, before.seconds - usual_s)
         return replace(sample, sample=replace(sample.sample, seconds=sample.sample.seconds + launch_s))
 
+    def _decoding(self, count: int, max_tokens: int) -> list[int]:
+        """So many whose prompts are read: the first alone, so that the others find the beginning in the cache."""
+        keys = [self._add(_SHORTEST, max_tokens, self._before)]
+        self._until_read(keys)
+        keys += [self._add(_SHORTEST, max_tokens, self._before) for _ in range(count - 1)]
+        self._until_read(keys[1:])
+        return keys
+
     def _until_read(self, keys: list[int]) -> None:
         begun = set[int]()
         while not begun.issuperset(keys):
             begun |= {each.key for each in self._runtime.step().emitted}
 
-    def _add(self, length: int, max_tokens: int) -> int:
-        key, token_ids = next(self._keys), self._ids.next(length)
+    def _add(self, length: int, max_tokens: int, before: tuple[int, ...] = ()) -> int:
+        key, token_ids = next(self._keys), (*before, *self._ids.next(length))
         params = GenerationParams(temperature=0.0, ignore_eos=True)
-        self._runtime.add(key, Prompt(token_ids, params, max_tokens, adapter=self._adapter), live=True)
+        self._runtime.add(key, Prompt(token_ids, params, max_tokens, adapter=self._adapter), live=False)
         return key
 
 

@@ -100,7 +100,8 @@ class _Sequence:
     def finished(self, lane: Lane, finish: FinishReason, now_s: float) -> FinishedSequence:
         """It has its whole answer."""
         first_s = now_s if self.first_s is None else self.first_s
-        return FinishedSequence(lane, finish, self.usage(), now_s, first_s - self.arrived_s, now_s - self.arrived_s)
+        ttft_s, seconds, streamed = first_s - self.arrived_s, now_s - self.arrived_s, not self.prompt.whole
+        return FinishedSequence(lane, finish, self.usage(), now_s, ttft_s, seconds, streamed)
 
 
 @dataclass(slots=True, eq=False)

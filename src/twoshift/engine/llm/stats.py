@@ -20,6 +20,7 @@ class FinishedSequence:
     ended_s: float  # on the engine's clock
     ttft_s: float  # from submission to the first token
     seconds: float  # from submission to the last
+    streamed: bool = False  # told token by token
 
     @property
     def tpot_s(self) -> float | None:

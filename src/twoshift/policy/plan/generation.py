@@ -4,8 +4,11 @@ Every slot is taken again as soon as its answer ends. While all slots have one a
 read, in chunks that fit a step beside the sequences that decode, and each answer gets a token in every further step:
 
     steps        = answer - 1 + chunks a prompt; more where full steps cannot hold all of those tokens
-    reading      = as many of them as there are chunks, each with its even share of the prompts' tokens
+    reading      = those of them that have a chunk to read, each with its even share of the prompts' tokens
     time         = reading * cost(decoding + read) + (steps - reading) * cost(decoding)
+
+Answers end independently of each other, so chunks fall on steps by chance: each sequence reads in a share of
+`chunks / steps` of them, and `1 - (1 - chunks / steps) ** sequences` of the steps have something to read.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
-__all__ = ["Conversation", "GenerationRate", "fitting_sequences", "generation_rate"]
+__all__ = ["Conversation", "GenerationRate", "fitting_sequences", "generation_rate", "together_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class GenerationRate:
 
 
 def fitting_sequences(kv_tokens: float, asked: Conversation, most: int, kv_mark: float = 1.0) -> int:
-    """As many as the KV cache holds when all of them have their whole answers; one at least."""
+    """The most sequences that fit the KV cache with their whole answers; at least one."""
     return max(1, min(most, int(kv_mark * kv_tokens / asked.tokens)))
 
 
@@ -74,6 +77,14 @@ def generation_rate(
     )
 
 
+def together_s(cost: Curve, asked: Conversation, sequences: int, step_tokens: int) -> float:
+    """Of so many that begin at once, on a device of their own: prompts are read in full steps, then all are decoded."""
+    tokens = sequences * asked.prompt_tokens
+    steps = math.ceil(tokens / step_tokens)
+    read_s = steps * cost.seconds(_size(sequences / steps, tokens / steps, 0.0))
+    return read_s + (asked.answer_tokens - 1) * cost.seconds(CallSize.uniform(sequences))
+
+
 def _cycle(
     cost: Curve, asked: Conversation, sequences: int, step_tokens: int, quantile: float
 ) -> tuple[float, float, float]:
@@ -81,7 +92,7 @@ def _cycle(
     prompt, answer = asked.prompt_tokens, asked.answer_tokens
     chunks = math.ceil(prompt / (step_tokens - sequences + 1))
     steps = answer - 1 + chunks
-    reading = min(steps, float(sequences * chunks))
+    reading = steps * (1 - (1 - chunks / steps) ** sequences)
     read, decoding = sequences * prompt / reading, sequences - sequences * chunks / reading
     if round(read + decoding) > step_tokens:
         steps = reading = sequences * (prompt + answer - 1) / step_tokens

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.extras import needed
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device
 from twoshift.runtime.llm.options import LlmOptions
@@ -70,13 +70,13 @@ def checked_device(options: LlmOptions, quantised: str | None) -> str | None:
     elif cuda is None and options.precision == _FP8:
         _check_fp8(None)
     if options.batch_invariant and cuda is None:
-        raise InvalidInput("batch_invariant", True, f"no value on a CPU: {_INVARIANT_NEEDS}")
+        raise Inapplicable("batch_invariant", True, f"on a CPU: {_INVARIANT_NEEDS}")
     return cuda
 
 
 def _check_quantised(asked: str | None, quantised: str) -> None:
     if asked not in (None, quantised):
-        raise InvalidInput("precision", asked, f"no value: the weights of this folder are quantised ({quantised})")
+        raise Inapplicable("precision", asked, f"because the weights of this model are quantised ({quantised})")
 
 
 def _check_fp8(capability: Capability) -> None:
@@ -84,7 +84,7 @@ def _check_fp8(capability: Capability) -> None:
     if capability is None:
         raise InvalidInput("precision", _FP8, f"{', '.join(FULL_PRECISIONS)} on a CPU: {needs}")
     if capability < _FP8_CAPABILITY:
-        raise InvalidInput("precision", _FP8, f"bf16 on this GPU: {needs}, and this one has {_shown(capability)}")
+        raise InvalidInput("precision", _FP8, f"bf16 on this GPU: {needs}, and this GPU has {_shown(capability)}")
 
 
 def precision_arguments(precision: str) -> dict[str, Any]:
@@ -99,11 +99,11 @@ def _check_parallel(devices: int, cuda: str | None) -> None:
     if devices == 1:
         return
     if cuda is None:
-        raise InvalidInput("tensor_parallel", devices, "1 on a CPU: only GPUs share a model")
+        raise InvalidInput("tensor_parallel", devices, "1 on a CPU: only GPUs can share a model")
     there = needed("torch", "vllm", cuda).cuda.device_count() - _index(cuda)
     if devices > there:
         seen = f"{there} GPU{'' if there == 1 else 's'}"
-        raise InvalidInput("tensor_parallel", devices, f"at most {there}: this machine has {seen} from {cuda} on")
+        raise InvalidInput("tensor_parallel", devices, f"at most {there}: counted from {cuda}, this machine has {seen}")
 
 
 def chosen_gpus(cuda: str, devices: int) -> str:
@@ -131,17 +131,17 @@ def device_name(cuda: str | None, threads: int, options: LlmOptions) -> str:
 def ask_for_batch_invariance() -> None:
     """Have vLLM give a sequence the same answer in every batch: it looks at its environment when it is imported."""
     if "vllm" in sys.modules and os.environ.get(_INVARIANT) != "1":
-        raise InvalidInput("batch_invariant", True, "no value: this process has already loaded vLLM without this mode")
+        raise Inapplicable("batch_invariant", True, "because this process has already loaded vLLM without this mode")
     os.environ[_INVARIANT] = "1"
 
 
 def check_batch_invariance(vllm: Any, capability: Capability) -> None:
     """Raises InvalidInput where this vLLM or this GPU cannot do it."""
     if _INVARIANT not in vllm.envs.environment_variables:
-        raise InvalidInput("batch_invariant", True, f"no value: vLLM {vllm.__version__} has no batch-invariant mode")
+        raise Inapplicable("batch_invariant", True, f"because vLLM {vllm.__version__} has no batch-invariant mode")
     if capability is None or capability < _INVARIANT_CAPABILITY:
-        has = "none" if capability is None else _shown(capability)
-        raise InvalidInput("batch_invariant", True, f"no value: {_INVARIANT_NEEDS}, and this one has {has}")
+        has = "an unknown one" if capability is None else _shown(capability)
+        raise Inapplicable("batch_invariant", True, f"on this GPU: {_INVARIANT_NEEDS}, and this GPU has {has}")
 
 
 def _shown(capability: tuple[int, int]) -> str:

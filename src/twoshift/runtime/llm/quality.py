@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest
 from twoshift.llm_ports import LlmRuntime, QualityReport
 from twoshift.runtime.devices import cuda_device
@@ -84,7 +84,7 @@ def check_agreement(
     reference = _REFERENCE.get(options.precision or "", "bf16") if folder is full else "bf16"
     requests = [_shortened(each) for each in gate.sample()[:_AGREEMENT_ROWS]]
     if not requests:
-        raise InvalidInput("at_least", gate.at_least, "inputs with rows to compare answers on")
+        raise Inapplicable("at_least", gate.at_least, "because the input has no rows on which to compare answers")
     machine = (cuda_device(), _vllm_version())
     key = (full.checksum, reference, repr(options), *machine, _digest(requests), str(_FORMAT))
     cache = FigureCache(home, folder.checksum, key)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, Inapplicable, InvalidInput
 from twoshift.generation import GenerationRequest, Message, is_conversation
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
@@ -42,10 +42,10 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     if not urlsplit(address).hostname:
         raise InvalidInput("model", model, "http://host:port/v1#name")
     if options.tool_parser is not None:
-        raise InvalidInput("tool_parser", options.tool_parser, "no value: the remote server uses its own tool parser")
+        raise Inapplicable("tool_parser", options.tool_parser, "because the remote server uses its own tool parser")
     if options.adapters:
         given = ", ".join(options.adapters.values())
-        raise InvalidInput("adapter", given, "no value: for a remote model, use the adapter's name as the model")
+        raise Inapplicable("adapter", given, "with a remote model: use the adapter's name as the model")
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get(KEY))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)
@@ -90,7 +90,7 @@ class RemoteRuntime:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Never asked: a sequence that was taken out begins anew."""
-        raise Broken("the other server's tokenizer is not available here")
+        raise Broken("the tokenizer of the remote server is not available on this server")
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Begin to stream it."""
@@ -144,8 +144,8 @@ class RemoteRuntime:
 
     def _prompt(self, row: GenerationRequest) -> Prompt:
         if row.params.logprobs is not None:
-            raise InvalidInput(
-                "logprobs", row.params.logprobs, "no value: a model on another server returns no logprobs"
+            raise Inapplicable(
+                "logprobs", row.params.logprobs, "because this model runs on another server, which returns no logprobs"
             )
         check_adapter(row.adapter, self.info.model, {})
         ids = _ids(row.prompt) or (0,)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from twoshift.errors import Broken, DeviceLost, InvalidInput
+from twoshift.errors import Broken, DeviceLost, Inapplicable, InvalidInput
 from twoshift.extras import needed
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
@@ -27,6 +27,7 @@ from twoshift.runtime.llm.adapters import (
     lora_requests,
     read_adapters,
 )
+from twoshift.runtime.llm.collecting import no_collections, skip_what_is_there
 from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
@@ -81,7 +82,7 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
         os.environ.setdefault(key, value)
     if cuda is not None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", chosen_gpus(cuda, options.tensor_parallel))
-    with warnings.catch_warnings():
+    with no_collections(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its packages' own affairs
         return _loaded(folder, name, options, cuda, adapters)
 
@@ -165,6 +166,7 @@ def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
 
     if not hasattr(vllm.EngineArgs, LORA_MODULES):
         arguments.pop(LORA_MODULES, None)
+    skip_what_is_there()
     try:
         return LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
     except (ValueError, NotImplementedError) as error:
@@ -232,7 +234,7 @@ class VllmRuntime:
             check_adapter(row.adapter, self.info.model, self._adapters)
             self._check_biases(row.params)
             if forced.get(id(row.tools)) and row.params.json_schema is not None:
-                raise InvalidInput("json_schema", "given", "no value if a tool must be called")
+                raise Inapplicable("json_schema", True, "when `tool_choice` requires a tool call")
         for schema in {row.params.json_schema for row in rows} - {None}:
             self._check_schema(schema)
         return self._prompts.prepare([_forced(row, forced.get(id(row.tools))) for row in rows])
@@ -414,7 +416,7 @@ def _ending(reason: str | None, structured: bool = False) -> tuple[FinishReason 
     if reason in ("stop", "length"):
         return FinishReason(reason), None
     if structured:
-        accepted = "a schema that the model can complete: after some token, it allows no further token"
+        accepted = "a schema that the model can complete: this schema reaches a point where no token is allowed"
         return None, InvalidInput("json_schema", "this schema", accepted)
     return None, Broken(f"vLLM ended the sequence: {reason}")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from statistics import fmean
 
 from twoshift.engine.llm import LlmEngine, LlmStats
 from twoshift.engine.stats import EngineStats, Health, Queue
@@ -29,13 +30,17 @@ __all__ = ["ServedLlm", "prompt_characters"]
 _PREPARE_THREADS = 2
 _CHARACTERS_PER_TOKEN = 64  # at most: a longer text cannot fit, whatever its tokens are
 _LEAST_WAIT_S, _LONGEST_STEP_S = 0.1, 30.0
+_LATEST = 256  # answers: which of them were streamed
 
 
 class ServedLlm(TakesPrompts):
     """A model, the engine that owns its device, and what follows from its objective."""
 
-    def __init__(self, name: str, engine: LlmEngine, keeper: ProfileKeeper | None = None) -> None:
-        self.name, self.engine, self._keeper = name, engine, keeper
+    def __init__(
+        self, name: str, engine: LlmEngine, keeper: ProfileKeeper | None = None, stream_token_s: float = 0.0
+    ) -> None:
+        """`stream_token_s` is what a token costs the host where it is streamed."""
+        self.name, self.engine, self._keeper, self._stream_token_s = name, engine, keeper, stream_token_s
         self.derived = self.derived_now()  # from the curve that it began with
         self.outputs = (Tensor("text", "text"), Tensor("finish_reason", "text"), Tensor("output_tokens", "int64"))
         self.generated = LlmMetrics()
@@ -67,8 +72,11 @@ class ServedLlm(TakesPrompts):
 
     def derived_now(self) -> LlmDerived:
         """From the curve as learned so far."""
-        recent = [each.usage for each in self.engine.recent()]
-        return derive_llm(self.engine.curves.alone, self.engine.objective, self.engine.runtime.shape, recent)
+        engine, recent = self.engine, self.engine.recent()
+        latest = [each.streamed for each in recent if each.lane is Lane.ONLINE][-_LATEST:]
+        more_s = self._stream_token_s * (1 - fmean(latest) if latest else 1.0)
+        usages = [each.usage for each in recent]
+        return derive_llm(engine.live_cost(), engine.objective, engine.runtime.shape, usages, more_s)
 
     def health(self) -> Health:
         """Whether it keeps up; a step or a wait of much more than the objective is stuck."""
