@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from _servers import keep_priority
 
 LAST_S = 10.0  # replies that come later than this after the last request are lost
 CLOSED = 0  # the status of a request whose connection was closed
@@ -241,7 +242,8 @@ def _sender(plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
     if plan.cores:
         words = ["taskset", "-c", plan.cores, *words]
     words = [*plan.priority, *words]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    keep_priority(process.pid)
     try:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(plan) + b"\n")

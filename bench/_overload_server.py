@@ -167,5 +167,6 @@ def serving(served: Served, cores: str = "", jobs: bool = False, more: Sequence[
         words += ["--port", str(port), *(["--database", f"sqlite:///{work}/jobs.db"] if jobs else [])]
         words += ["--replicas", str(served.replicas)] if served.replicas > 1 else []
         with running(name, words) as pid:
+            first_reply(name, pid, port, b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             first_reply(name, pid, port, requests(1, patient=True)[0])
             yield Server(served, port, pid, Path(work))

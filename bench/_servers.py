@@ -86,10 +86,17 @@ def running(name: str, words: Sequence[str], extra: Mapping[str, str] | None = N
         process = subprocess.Popen(
             words, env=environ, cwd=ROOT / "bench", stdout=log, stderr=log, start_new_session=True
         )
+    keep_priority(process.pid)
     try:
         yield process.pid
     finally:
         stop(process)
+
+
+def keep_priority(pid: int) -> None:
+    """A process with a session of its own has our priority: with autogroups, `nice` counts only inside a session."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -82,7 +82,7 @@ async def ask(opened: Loaded, way: str, in_flight: int, seconds: float) -> int:
     """So many requests in a closed loop for some seconds; how many were answered."""
     live = socket.socket(socket.AF_UNIX)
     live.connect(opened.live_path)
-    link = Link(lambda _: None, lambda _: None, lambda: None)
+    link = Link(lambda _: None, lambda *_: None, lambda: None)
     assert opened.preparer is not None
     preparing = FrontPreparing("echo", opened, opened.preparer.unpacked)
 

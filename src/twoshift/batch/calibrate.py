@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from twoshift.batch.messages import Calibrated
 from twoshift.batch.result_columns import result_array
+from twoshift.engine.gentle_prepare import GentlePreparing
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.window import described
 from twoshift.errors import Broken, NoRoom
@@ -23,11 +24,12 @@ _PATIENCE_S = 10.0  # in all, where others have the device
 _FIRST_ROWS = 2
 _AGAIN_S, _AGAIN_WALL_S = 0.2, 1.0  # for larger calls: of the device, and in all
 _AGAIN_ROWS = 2048
+_Run = Callable[[Prepared], tuple[Columns, float]]
 _STILL_FASTER = 0.8  # of the time of a row: below it, a call of twice as many rows is tried
 
 
-def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], tuple[Columns, float]]) -> Calibrated:
-    """Calls of growing size over the sample until a little time has passed.
+def calibrate(runtime: Runtime, rows: Sequence[Any], run: _Run, gentle: GentlePreparing | None = None) -> Calibrated:
+    """Calls of growing size over the sample until a little time has passed; `gentle` prepares it beside live rows.
 
     Raises Broken where the model is, and NoRoom where no row has a place in the calls of this device.
     `run` says how much of the device's time a call had: how long it waited for its turn says nothing of the rows.
@@ -35,7 +37,7 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
     scored, seconds, columns, until_s = 0, 0.0, None, time.monotonic() + _PATIENCE_S
     error, error_place = None, 0
     no_room: NoRoom | None = None
-    for start, part in prepared_parts(runtime.prepare, rows):
+    for start, part in prepared_parts((gentle or runtime).prepare, rows):
         if isinstance(part, Exception):
             error, error_place = (error, error_place) if error else (described(part), start)
             continue
@@ -61,24 +63,26 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
     schema = None if columns is None else _schema(columns)
     per_row_s, host_s = seconds / scored if scored else 0.01, 0.0
     if scored and error is None and seconds < _BUDGET_S:
-        per_row_s, host_s = _in_large_calls(runtime, rows, run, per_row_s)
+        per_row_s, host_s = _in_large_calls(runtime, rows, run, per_row_s, gentle)
     near = runtime.parity_on(rows) if isinstance(runtime, LossyRuntime) and columns is not None else None
     return Calibrated(max(per_row_s, 1e-9), schema, error, near, error_place, host_s_per_row=host_s)
 
 
 def _in_large_calls(
-    runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], tuple[Columns, float]], per_row_s: float
+    runtime: Runtime, rows: Sequence[Any], run: _Run, per_row_s: float, gentle: GentlePreparing | None
 ) -> tuple[float, float]:
     """What a row takes of the device and of the host where calls are as large as the job's, by the sample repeated.
 
     Small calls of a small model are mostly overhead; a busy moment counts as far as it lasts.
     """
     many, scored, seconds, host_s, until_s = list(rows), 0, 0.0, 0.0, time.monotonic() + _AGAIN_WALL_S
+    # Who is gentle works in this thread, and rests; others take several
+    prepare, clock = (runtime.prepare, time.perf_counter) if gentle is None else (gentle.prepare, time.thread_time)
     while len(many) <= _AGAIN_ROWS and seconds < _AGAIN_S and time.monotonic() < until_s:
-        began_s = time.perf_counter()
+        began_s = clock()
         try:
-            part = runtime.prepare(many)
-            prepared_s = time.perf_counter() - began_s
+            part = prepare(many)
+            prepared_s = clock() - began_s
             took_s = run(part)[1]
         except Exception:  # what the rows take is known already
             break

@@ -10,6 +10,7 @@ from twoshift.batch.calibrate import calibrate
 from twoshift.batch.messages import Calibrated
 from twoshift.engine import Engine
 from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.gentle_prepare import gentle_of
 from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -117,7 +118,7 @@ class SharedDevice:
 
     def calibrate(self, rows: Sequence[Any]) -> Calibrated:
         """What these rows take in the batch lane, by the device's time."""
-        return calibrate(self._engine.runtime, rows, self._run)
+        return calibrate(self._engine.runtime, rows, self._run, gentle_of(self._engine))
 
     def begin(self, seconds_per_row: float) -> Engine:
         """The engine that serves."""

@@ -36,13 +36,14 @@ class LiveIntake:
         self._lock, self._changed, self._clock, self._check_open = lock, changed, clock, check_open
         self.most_rows = admission.max_waiting  # of the largest request that can ever be admitted
         self.resting = 0  # threads of the engine that look at what was submitted only when they are woken
+        self.gather_until_s = -math.inf  # no call begins before that or `wake`: more rows are on their way
 
     def submit(self, rows: Prepared, asked: LiveRows) -> list[int]:
         """As `submit_together`, for one request; raises why it is not taken."""
         with self._lock:
             self._check_open()
             lengths, signature = lengths_of(rows).tolist(), self._waiting.signatures.number(rows.signature)
-            return self._queue(rows, lengths, asked, signature, self._clock(), False)
+            return self._queue(rows, lengths, asked, signature, self._clock())
 
     def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
         """Requests whose rows were prepared together: the keys of each, which `forget` takes, or why it is not taken.
@@ -53,14 +54,15 @@ class LiveIntake:
             self._check_open()
             now_s, lengths = self._clock(), lengths_of(rows).tolist()
             signature = self._waiting.signatures.number(rows.signature)
-            sure = len(asked) > 1 and self._admits_together(lengths, asked, signature, now_s)
+            if len(asked) > 1 and self._admits_together(lengths, asked, signature, now_s):
+                return [*self._queue_all(rows, lengths, asked, signature, now_s)]
             found, refused = list[list[int] | Exception](), None
             for each in asked:
                 if refused is not None and _asks_more(each, refused[0], lengths):
                     found.append(refused[1])
                     continue
                 try:
-                    found.append(self._queue(rows, lengths, each, signature, now_s, sure))
+                    found.append(self._queue(rows, lengths, each, signature, now_s))
                 except TwoshiftError as error:
                     found.append(error)
                     refused = (each, error) if type(error) is TryLater and len(each.sinks) == 1 else refused
@@ -69,6 +71,7 @@ class LiveIntake:
     def wake(self) -> None:
         """Let the device look at what was submitted."""
         with self._lock:
+            self.gather_until_s = -math.inf
             self._changed.notify_all()
 
     def forget(self, keys: Sequence[int]) -> int:
@@ -110,9 +113,9 @@ class LiveIntake:
     def _admits_together(self, lengths: Sequence[int], asked: Sequence[LiveRows], signature: int, now_s: float) -> bool:
         """Whether all requests are admitted, by one look at the plan: one for each would cost more than their calls."""
         first_s = min([each.deadline_s - each.spare_s for each in asked])
-        if not first_s > now_s:
+        if not first_s > now_s or math.isnan(sum([each.deadline_s for each in asked])):
             return False
-        if self._admission.admits_all(CallSize.of(lengths), first_s, now_s):
+        if self._admission.admits_all(CallSize.of(lengths), signature, first_s, now_s):
             return True
         items = [
             Item(-1, each.deadline_s, tokens, signature)
@@ -122,9 +125,8 @@ class LiveIntake:
         return self._admission.admits_each(items, now_s, max([each.spare_s for each in asked]))
 
     def _queue(
-        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float, sure: bool
+        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float
     ) -> list[int]:
-        """`sure`: it is known to be admitted."""
         start, sinks, deadline_s, tenant, since_s, spare_s = asked
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
@@ -133,7 +135,7 @@ class LiveIntake:
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
         waiting, stop = self._waiting, start + len(sinks)
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
-        if not sure and (until_s := self._admit(items, now_s, since_s, spare_s)) is not None:
+        if (until_s := self._admit(items, now_s, since_s, spare_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
         queued = [
             LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant)
@@ -141,6 +143,22 @@ class LiveIntake:
         ]
         waiting.add_rows(items, queued, now_s)
         return [item.key for item in items]
+
+    def _queue_all(
+        self, rows: Prepared, lengths: Sequence[int], asked: Sequence[LiveRows], signature: int, now_s: float
+    ) -> list[list[int]]:
+        """Requests that are known to be admitted."""
+        found, items, queued, new_key = list[list[int]](), list[Item](), list[LiveRow](), self._waiting.new_key
+        for start, sinks, deadline_s, tenant, _, _ in asked:
+            keys = list[int]()
+            for at, sink in enumerate(sinks, start):
+                key, tokens = new_key(), lengths[at]
+                keys.append(key)
+                items.append(Item(key, deadline_s, tokens, signature))
+                queued.append(LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant))
+            found.append(keys)
+        self._waiting.add_each(items, queued, now_s)
+        return found
 
 
 def _asks_more(asked: LiveRows, refused: LiveRows, lengths: Sequence[int]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.engine.blocks import PreparingRuntime
+from twoshift.engine.blocks import BlockTaker
+from twoshift.engine.gentle_prepare import gentle_of
 from twoshift.engine.results import RowResult
 from twoshift.errors import InvalidInput
 from twoshift.ports import Columns, Prepared, PreparedElsewhere, RowPreparer, RuntimeInfo
@@ -105,9 +106,10 @@ class PiecedRows:
         return np.bincount(self.pieces.owners, self.pieces.tokens).astype(np.int64)
 
 
-def pieced(runtime: PreparingRuntime, too_long: str) -> Callable[[Sequence[Any]], PiecedRows]:
-    """How a runtime's rows are prepared under that policy; one that is no "split" leaves them cut."""
-    prepare = runtime.prepare
+def pieced(engine: BlockTaker, too_long: str) -> Callable[[Sequence[Any]], PiecedRows]:
+    """How an engine's background rows are prepared under that policy; one that is no "split" leaves them cut."""
+    runtime = engine.runtime
+    prepare = (gentle_of(engine) or runtime).prepare
     return pieced_by(prepare, runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None, too_long)
 
 

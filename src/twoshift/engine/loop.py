@@ -15,6 +15,7 @@ from typing import assert_never
 from twoshift.engine.counters import Counters
 from twoshift.engine.device_loop import DeviceLoop
 from twoshift.engine.flight import Flight, as_broken, as_exception, deliver, waited
+from twoshift.engine.gentle_prepare import gentle_preparing
 from twoshift.engine.host_time import HostTime
 from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.recovery import Recovery
@@ -64,6 +65,7 @@ class Engine(DeviceLoop):
         self._waiting = Waiting(self._policy)
         super().__init__(runtime, self._waiting, clock)
         self.runtime = runtime
+        self.gentle = None if limits.slo_s is None else gentle_preparing(runtime, self._has_live)
         admission = AdmissionPolicy(self._policy, max_waiting)
         self.live = LiveIntake(
             self._policy, admission, self._waiting, self._lock, self._changed, clock, self._check_open
@@ -173,6 +175,10 @@ class Engine(DeviceLoop):
         with self._lock:
             return self._policy.curves.usual_pace(size)
 
+    def _has_live(self) -> bool:
+        with self._lock:
+            return self._policy.has_live
+
     def _running_s(self, now_s: float) -> float:
         return max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
 
@@ -211,6 +217,8 @@ class Engine(DeviceLoop):
             if self._dead is not None and not flying:
                 return False
             now_s = self._clock()
+            if now_s < self.live.gather_until_s and self._stopping is None and not flying:
+                return self._rest(self.live.gather_until_s, wait_s)
             decision = Idle() if self._dead else self._policy.decide(now_s, self._slots[thread_index])
             match decision:
                 case Idle(until_s):

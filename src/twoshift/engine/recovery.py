@@ -114,6 +114,7 @@ class Recovery:
             item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
             sink = TriedPiece(piece, self._changed)
             self._waiting.add_rows([item], [LiveRow(rows, piece.start, sink, now_s, math.inf, tokens)], now_s)
+            self._changed.notify_all()  # another thread may run the live rows
         return True
 
     def _no_room(self, tokens: int) -> NoRoom:

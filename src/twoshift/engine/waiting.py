@@ -190,6 +190,12 @@ class Waiting:
             self._rows[item.key] = row
         self._policy.submit_together(items, now_s)
 
+    def add_each(self, items: Sequence[Item], rows: Sequence[LiveRow], now_s: float) -> None:
+        """The live rows of several requests that were admitted."""
+        self._rows.update(zip([item.key for item in items], rows, strict=True))
+        for item in items:
+            self._policy.submit(item, now_s)
+
     def add_piece(self, piece: BlockPiece, now_s: float, alone: bool = False) -> None:
         """Rows of a block, new or come back; `alone` keeps them apart from everybody else."""
         key, job = self.new_key(), piece.job

@@ -65,7 +65,7 @@ class Window:
         self._info = engine.runtime.info
         without = self.errors.keys() | self.skipped
         places = np.array([place for place in range(len(rows)) if place not in without], np.int64)
-        for start, part in prepared_parts(pieced(engine.runtime, too_long), [rows[place] for place in places]):
+        for start, part in prepared_parts(pieced(engine, too_long), [rows[place] for place in places]):
             if isinstance(part, Exception):
                 self.fail(int(places[start]), part)
                 continue

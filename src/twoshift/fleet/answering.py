@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from twoshift.engine.llm import FinishedSequence
 from twoshift.engine.waiting import LiveRow
 from twoshift.errors import Late, TryLater
-from twoshift.fleet.frames import framed
 from twoshift.fleet.load_board import LoadBoard
-from twoshift.fleet.wire import Heartbeat, LlmBeat, Started
+from twoshift.fleet.wire import Heartbeat, LlmBeat
 from twoshift.policy.cost import CallCost
 from twoshift.policy.host import TURN_S, FrameCost
 from twoshift.serve.completions import Completions
@@ -34,6 +33,10 @@ class AskingFront(Protocol):
 
     def send(self, data: bytes, /) -> None:
         """Whole frames, from any thread."""
+        ...
+
+    def launching(self, requests: list[int], now_s: float, /) -> None:
+        """Rows of these requests are about to be launched; from any thread."""
         ...
 
 
@@ -125,5 +128,6 @@ def _launching(rows: Sequence[LiveRow]) -> None:
         if asked is not None and asked is not before:  # rows of one request lie side by side
             started.setdefault(asked.connection, []).append(asked.number)
         before = asked
+    now_s = time.monotonic()
     for connection, numbers in started.items():
-        connection.send(framed(Started(numbers)))
+        connection.launching(numbers, now_s)

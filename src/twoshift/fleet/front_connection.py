@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -13,10 +14,11 @@ from twoshift.error_codec import encode_error
 from twoshift.errors import TryLater, TwoshiftError
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.frames import Frames, attach, framed
+from twoshift.fleet.launch_board import LaunchBoard
 from twoshift.fleet.outgoing import Outgoing
 from twoshift.fleet.prepared_requests import PreparedRequests, result_parts
 from twoshift.fleet.sequence_replies import SequenceReplies
-from twoshift.fleet.wire import Ask, AskPrepared, Done, Forget, Generate, Hello, Refused, to_replica
+from twoshift.fleet.wire import Ask, AskPrepared, Done, Forget, Generate, Hello, Refused, Started, to_replica
 from twoshift.policy.cost import CallCost
 from twoshift.serve.host import Visit
 from twoshift.serve.live_request import LiveRequest
@@ -47,6 +49,7 @@ class FrontConnection(asyncio.Protocol):
         self.answering, self._loop = answering, asyncio.get_running_loop()
         self.is_lost = False
         self._outgoing = Outgoing(live)
+        self._launches: LaunchBoard | None = None
         self._frames = Frames()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._replies: list[bytes] = []  # of this turn of the loop
@@ -62,22 +65,25 @@ class FrontConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.answering.host.woke()
         self.answering.send_replies()
+        prepared = list[tuple[AskPrepared, int]]()
         for frame in self._frames.feed(data):
             message = to_replica(frame)
             match message:
                 case AskPrepared():
-                    assert self._prepared is not None  # noqa: S101 - no language model has prepared rows
-                    self._prepared.ask(message, len(frame))
+                    prepared.append((message, len(frame)))
                 case Ask():
                     self._admit(message, len(frame))
                 case Generate():
                     self._generate(message)
                 case Forget(request):
                     self._forget(request)
-                case Hello():
-                    self._beats = self._beats or self._loop.create_task(self._beat())
+                case Hello(launches_path):
+                    self._hello(launches_path)
                 case _:
                     assert_never(message)
+        if prepared:
+            assert self._prepared is not None  # noqa: S101 - no language model has prepared rows
+            self._prepared.ask(prepared)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -92,6 +98,19 @@ class FrontConnection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Whole frames, from any thread; lost where nobody listens any more."""
         self._outgoing.send(data)
+
+    def launching(self, requests: list[int], now_s: float) -> None:
+        """The front learns of it even if the call is this process's end."""
+        if self._launches is None:
+            self.send(framed(Started(requests)))
+        else:
+            self._launches.write(requests, now_s)
+
+    def _hello(self, launches_path: str) -> None:
+        if launches_path:
+            with contextlib.suppress(OSError):  # the front is gone
+                self._launches = LaunchBoard(launches_path)
+        self._beats = self._beats or self._loop.create_task(self._beat())
 
     def _forget(self, request: int) -> None:
         if self._prepared is not None and self._prepared.forget(request):

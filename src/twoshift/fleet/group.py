@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ __all__ = ["LiveReplica", "ReplicaFleet", "ReplicaGroup", "Router", "other_model
 
 _logger = logging.getLogger("twoshift.fleet")
 _WATCH_S = 0.5
+_links = itertools.count()  # of this process
 _BROKEN_S = 2.0  # after its connection, for a replica's process to be seen to end
 _LEAST_SILENT_S, _SILENT_SLOS = 10.0, 20.0  # without a heartbeat: it hangs
 
@@ -170,6 +173,12 @@ class ReplicaGroup:
         assert link is not None  # noqa: S101 - it has joined
         return link
 
+    def look(self) -> None:
+        """Learn what replicas have launched."""
+        for member in self._askable.values():
+            if member.link is not None:
+                member.link.look()
+
     def wakes_in_s(self) -> float | None:
         """As its fleet says; None where a replica can be asked."""
         return None if self._askable else self.fleet.wakes_in_s()
@@ -230,9 +239,10 @@ class ReplicaGroup:
         assert opened is not None  # noqa: S101 - only then is it told of
         member.link = Link(
             lambda beat: self._heard(member, beat),
-            lambda ids: self._router.started(number, ids, time.monotonic()),
+            lambda ids, began_s: self._router.started(number, ids, began_s),
             lambda: self._cut_off(member),
             member.child.same_clock,
+            f"{opened.board_path}-{os.getpid()}-{next(_links)}" if opened.board_path else "",
         )
         self._known.append(member)
         self._spawn(member.link.connect(member.child.take_live()))

@@ -13,6 +13,7 @@ from twoshift.error_codec import decode_error
 from twoshift.errors import Late
 from twoshift.fleet.frames import Frames, attach, framed
 from twoshift.fleet.front_rows import FrontRows
+from twoshift.fleet.launch_board import LaunchReading
 from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import (
     Answered,
@@ -76,10 +77,12 @@ class Link(asyncio.Protocol):
     def __init__(
         self,
         heard: Callable[[Heartbeat], None],
-        started: Callable[[Sequence[int]], None],
+        started: Callable[[Sequence[int], float], None],
         lost: Callable[[], None],
         same_clock: bool = True,
+        launches_path: str = "",
     ) -> None:
+        """`launches_path`: where a replica of this machine notes what it launches; else it says so."""
         self._loop = asyncio.get_running_loop()
         self._heard, self._started, self._lost, self._same_clock = heard, started, lost, same_clock
         self._frames = Frames()
@@ -88,7 +91,8 @@ class Link(asyncio.Protocol):
         self._deadlines = Deadlines(self._give_up)
         self._transport: Any = None
         self.is_lost = False
-        self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
+        self._launches = _launches_at(launches_path)
+        self._outgoing: list[bytes] = [framed(Hello(launches_path if self._launches else ""))]  # of this turn
         self._single: dict[Hashable, list[tuple[PreparedAsk, FrontRows]]] = {}  # of this turn, by their signatures
         self.heard_s = time.monotonic()  # of it, the last time
         self._killed: asyncio.Future[bool] = self._loop.create_future()  # from outside, once its end is known
@@ -173,10 +177,7 @@ class Link(asyncio.Protocol):
             message = from_replica(frame)
             match message:
                 case Started(ids):
-                    for request in ids:
-                        if request in self._asked:
-                            self._asked[request].started = True
-                    self._started(ids)
+                    self._have_started(ids, self.heard_s)
                 case Done(request):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
                         asked.reply.set_result(message)
@@ -198,6 +199,19 @@ class Link(asyncio.Protocol):
                 case _:
                     assert_never(message)
 
+    def look(self) -> None:
+        """Learn what was launched since the last look."""
+        if self._launches is not None:
+            requests, began_s = self._launches.launched()
+            if requests:
+                self._have_started(requests, began_s)
+
+    def _have_started(self, requests: Sequence[int], began_s: float) -> None:
+        for request in requests:
+            if request in self._asked:
+                self._asked[request].started = True
+        self._started(requests, began_s)
+
     def _refused(self, request: int, error: Exception) -> None:
         if (asked := self._asked.get(request)) and not asked.reply.done():
             asked.reply.set_exception(error)
@@ -206,6 +220,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        self.look()
         for asked in self._asked.values():
             if not asked.reply.done():
                 asked.reply.set_exception(ReplicaLost(asked.started, self._killed))
@@ -220,6 +235,8 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """What it has not answered is lost."""
+        if self._launches is not None:
+            self._launches.close()
         if self._transport is not None:
             self._transport.close()
 
@@ -250,10 +267,18 @@ class Link(asyncio.Protocol):
         self._transport.write(b"".join([*frames, *outgoing]))  # what is forgotten comes after what was asked
 
     def _give_up(self, request: int) -> None:
+        self.look()
         asked = self._asked.get(request)
         if asked is not None and not asked.reply.done():
             asked.reply.set_exception(Late("the request was not answered by its deadline", asked.started))
             self._write(framed(Forget(request)))
+
+
+def _launches_at(path: str) -> LaunchReading | None:
+    try:
+        return LaunchReading(path) if path else None
+    except OSError:  # the replica is gone, and its folder with it
+        return None
 
 
 def _answer_of(done: Done) -> Answer:

@@ -110,25 +110,27 @@ class FleetModel(FleetBackend[Derived]):
         raise refused or TryLater(f"no replica is available: {self._fleet.why_none()}", _RETRY_S)
 
     def _look(self) -> None:
-        """What all fronts together have sent to each replica."""
+        """What all fronts together have sent to each replica, and what each has launched."""
+        self.group.look()
         for replica, board in self._boards.items():
             self._routing.posted(replica, board.read())
 
     async def _ask(self, replica: int, size: CallSize, request: LiveRequest, given: FrontRows | None) -> Answer:
         link, number = self.group.link(replica), next(self._requests)
-        self._routing.sent(replica, number, size)
+        self._routing.sent(replica, number, size, time.monotonic())
         try:
             if given is None:
                 answer = await link.ask(number, request)
             else:
                 answer = await link.ask_prepared(number, given, request)
         except (Late, asyncio.CancelledError):
-            self._routing.abandoned(replica, number)
+            link.look()  # one that has begun keeps its device
+            self._routing.abandoned(replica, number, time.monotonic())
             raise
         except BaseException:
             self._routing.ended(replica, number)
             raise
-        self._routing.ended(replica, number)
+        self._routing.answered(replica, number, time.monotonic())
         return answer
 
     # What the group says of replicas

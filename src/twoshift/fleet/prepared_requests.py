@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from operator import attrgetter
 
 from twoshift.engine import RowResult
@@ -16,7 +16,7 @@ from twoshift.fleet.answering import Answering, AskingFront
 from twoshift.fleet.frames import framed
 from twoshift.fleet.wire import Answered, AskPrepared, Done, PreparedAsk, Refused, Results
 from twoshift.policy.host import HostWork
-from twoshift.ports import PreparedElsewhere
+from twoshift.ports import Prepared, PreparedElsewhere
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.model import ServedModel, results_of
 
@@ -65,21 +65,38 @@ class PreparedRequests:
         self._frames: list[bytes] = []  # the other replies of this turn
         self._is_scheduled = False
 
-    def ask(self, message: AskPrepared, frame_bytes: int) -> None:
+    def ask(self, frames: Sequence[tuple[AskPrepared, int]]) -> None:
+        """Messages that were read at once, with their bytes: those of one signature are admitted together."""
+        assert self._preparer is not None  # noqa: S101 - a front has it from here
+        if len(frames) == 1:  # most often
+            (message, size), *_ = frames
+            self._ask(message.requests, self._preparer.rows_of(message.arrays), size)
+            return
+        alike = dict[Hashable, list[tuple[AskPrepared, int, Prepared]]]()
+        for message, size in frames:
+            rows = self._preparer.rows_of(message.arrays)
+            alike.setdefault(rows.signature, []).append((message, size, rows))
+        for each in alike.values():
+            parts = [rows for _, _, rows in each]
+            requests = [request for message, _, _ in each for request in message.requests]
+            rows = parts[0] if len(parts) == 1 else self._preparer.joined(parts)
+            self._ask(requests, rows, sum([size for _, size, _ in each]))
+
+    def _ask(self, requests: Sequence[PreparedAsk], rows: Prepared, frame_bytes: int) -> None:
         """Admit and submit them together; what would be too late is refused."""
         began_s = time.monotonic()
         base_s = 0.0 if self._answering.same_clock else began_s
         asked, start = list[_Submitted](), 0
-        admitted = self._admitted(message.requests, frame_bytes, base_s, began_s)
+        admitted = self._admitted(requests, frame_bytes, base_s, began_s)
         looked_s = (time.monotonic() - began_s) / len(admitted)  # a refusal is not what an answer costs
-        for each, work in zip(message.requests, admitted, strict=True):
+        for each, work in zip(requests, admitted, strict=True):
             if work is not None:
                 asked.append(self._submitted(each, work, start, base_s, began_s))
             start += each.rows
         self._answering.offered_rows += start
         if asked:
             submits_s = time.monotonic()
-            self._submit(message, asked)
+            self._submit(rows, asked)
             now_s, count, cost = time.monotonic(), len(asked), self._answering.asking
             took_s = count * looked_s + now_s - submits_s
             cost.observed(count, took_s)
@@ -118,10 +135,8 @@ class PreparedRequests:
         since_s = asked.arrived_s + base_s
         return pending, LiveRows(start, pending.sinks(), deadline_s, asked.tenant, since_s, reserve_s), deadline_s
 
-    def _submit(self, message: AskPrepared, admitted: Sequence[_Submitted]) -> None:
+    def _submit(self, rows: Prepared, admitted: Sequence[_Submitted]) -> None:
         try:
-            assert self._preparer is not None  # noqa: S101 - a front has it from here
-            rows = self._preparer.rows_of(message.arrays)
             refused = self._answering.completions.submit_together(self._intake, rows, admitted)
         except Exception as error:  # the engine is closed
             refused = [error] * len(admitted)

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from twoshift.batch.job_seats import EnginePlace, EngineReplica, LaneWorker
+from twoshift.batch.preparing.local_line import LocalPlaces
+from twoshift.batch.preparing.preparers import WARM
+from twoshift.batch.preparing.spare_lines import SpareLines
+from twoshift.engine import Engine
 from twoshift.engine.blocks import BlockEngine
 from twoshift.fleet.control import (
     Follow,
@@ -23,6 +27,7 @@ from twoshift.fleet.control import (
     WorkSaid,
     WorkTold,
 )
+from twoshift.ports import PreparedElsewhere
 
 __all__ = ["ReplicaJobs"]
 
@@ -33,7 +38,10 @@ class ReplicaJobs:
     """Handles messages one at a time; answers go to `send`, from several threads."""
 
     def __init__(self, engine: BlockEngine, send: Callable[[FromChild], None]) -> None:
-        self._replica, self._send = EngineReplica(engine), send
+        if isinstance(engine, Engine):
+            engine.gentle = None  # replicas share their cores: one's rests are no rest for another's live calls
+        self._spares = _spares_for(engine)
+        self._replica, self._send = EngineReplica(engine, self._spares), send
         self._places: dict[int, EnginePlace] = {}
         self._workers: dict[int, LaneWorker] = {}
 
@@ -65,6 +73,8 @@ class ReplicaJobs:
 
     def close(self) -> None:
         """Give up what is in work: others will do it."""
+        if self._spares is not None:
+            self._spares.close()
         until_s = time.monotonic() + _CLOSE_S
         for worker in self._workers.values():
             worker.tell(None)
@@ -91,3 +101,12 @@ class ReplicaJobs:
             self._send(WorkEnded(work.work))
 
         self._workers[work.work] = place.work(work.task, work.name, send, ended)
+
+
+def _spares_for(engine: BlockEngine) -> SpareLines | None:
+    """For a GPU whose rows other processes can prepare; a CPU's cores are better left to live requests."""
+    if not isinstance(engine, Engine) or not engine.runtime.info.live_stream:
+        return None
+    if not isinstance(engine.runtime, PreparedElsewhere):
+        return None
+    return SpareLines(min(WARM, LocalPlaces().policy(on_cpu=False).most))

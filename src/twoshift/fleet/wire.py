@@ -51,6 +51,8 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Hello(_Message, frozen=True):
     """The front listens from now on."""
 
+    launches_path: str = ""  # where it reads what is launched; empty: it is told by `Started`
+
 
 class Ask(_Message, frozen=True):
     """Answer these rows; a pair of texts is a tuple where rows are made, which msgpack does not know."""

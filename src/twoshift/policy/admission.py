@@ -1,4 +1,4 @@
-"""Take a request, or refuse it at once and say when to come back."""
+"""Admit a request, or refuse it at once and say when to retry."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _TRY_FOR = 2.0  # times what it is predicted to take
 
 
 class Admit(NamedTuple):
-    """It is predicted to finish in time, and nobody admitted before it becomes late."""
+    """The request is predicted to finish in time, and no admitted request becomes late."""
 
     finish_s: float
 
 
 class Refuse(NamedTuple):
-    """Full for now; with no new arrivals the same request is admitted after `retry_after_s`."""
+    """The device is at capacity; without new arrivals, the same request is admitted after `retry_after_s`."""
 
     retry_after_s: float
     reason: str
 
 
 class Never(NamedTuple):
-    """It cannot be served in its time even by an idle device."""
+    """The request would miss its deadline even on an idle device."""
 
     reason: str
 
 
 class Try(NamedTuple):
-    """It is predicted to be late, and calls of its size have not shown it: queue it with this deadline, and see."""
+    """The request is predicted to be late, but no call of its size has confirmed it: queue it with this deadline."""
 
     until_s: float
 
@@ -48,7 +48,7 @@ Answer = Admit | Try | Refuse | Never
 
 
 class AdmissionPolicy:
-    """Admits what the device can answer in time, by the very plan that the lane policy will follow."""
+    """Admits the requests that the device can answer in time, by the same plan that the lane policy follows."""
 
     def __init__(self, lanes: LanePolicy, max_waiting: int = MAX_WAITING) -> None:
         self._lanes = lanes
@@ -68,7 +68,7 @@ class AdmissionPolicy:
         deadline_s = items[0].deadline_s if len(items) == 1 else min([item.deadline_s for item in items])
         spare_s = spare_s if self._lanes.has_live else 0.0
         by_s = deadline_s - spare_s
-        if (finish_s := self._surely_s(size, by_s, now_s)) is not None:
+        if (finish_s := self._surely_s(size, items[0].signature, by_s, now_s)) is not None:
             return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None and finish_s <= by_s:
             return Admit(finish_s)
@@ -89,16 +89,16 @@ class AdmissionPolicy:
             return Refuse(self._wait_s(items, now_s, spare_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
 
-    def admits_all(self, size: CallSize, deadline_s: float, now_s: float) -> bool:
-        """Whether rows of that size, whose earliest deadline that is, are surely admitted, however they are asked for.
+    def admits_all(self, size: CallSize, signature: int, deadline_s: float, now_s: float) -> bool:
+        """Whether rows of this size, with this earliest deadline, are certain to be admitted.
 
-        Where it says yes, so does `decide` of each request among them, one after the other.
+        If True, `decide` admits each request among them, one after the other.
         """
         self._lanes.curves.age(now_s)
-        return self._surely_s(size, deadline_s, now_s) is not None
+        return self._surely_s(size, signature, deadline_s, now_s) is not None
 
     def admits_each(self, items: Sequence[Item], now_s: float, spare_s: float = 0.0) -> bool:
-        """Whether rows of several requests, each with its own deadline, are all admitted, by one look at the plan."""
+        """Whether rows of several requests, each with its own deadline, are all admitted, by one plan."""
         lanes = self._lanes
         lanes.curves.age(now_s)
         if len(lanes.live) + len(items) > self.max_waiting:
@@ -107,21 +107,21 @@ class AdmissionPolicy:
             return False
         return self._finish_s(items, now_s, spare_s) is not None
 
-    def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:
-        """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
+    def _surely_s(self, size: CallSize, signature: int, deadline_s: float, now_s: float) -> float | None:
+        """The latest time at which all rows are answered, if that meets every deadline; else None.
 
-        None where only the plan can tell.
+        A quick test that suffices for most requests; None means that only the plan can tell.
         """
-        lanes, (rows, tokens, longest, squares) = self._lanes, size
-        if longest > lanes.limits.max_tokens or len(lanes.live) + rows > self.max_waiting:
+        lanes = self._lanes
+        if size.longest > lanes.limits.max_tokens or len(lanes.live) + size.rows > self.max_waiting:
             return None
-        end_s = lanes.done_by_s(rows, tokens, squares, now_s)
+        end_s = lanes.done_by_s(size, signature, now_s)
         return None if end_s > deadline_s or end_s > lanes.live.first_deadline_s else end_s
 
     def _last_finish_s(self, item: Item, now_s: float) -> float | None:
-        """When a single row at the end of the queue would be answered: most requests, and without a look at them all.
+        """When a single row at the end of the queue would be answered, without a look at the whole queue.
 
-        None where it would be late, or make somebody in its call late, or does not go to the end.
+        None if it would be late, would make a row in its call late, or does not go to the end.
         """
         lanes = self._lanes
         if item.tokens > lanes.limits.max_tokens or len(lanes.live) >= self.max_waiting:
@@ -137,7 +137,7 @@ class AdmissionPolicy:
         return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
     def _finish_s(self, items: Sequence[Item], now_s: float, spare_s: float) -> float | None:
-        """When these rows would be answered; None where that, or somebody before them, would be late."""
+        """When these rows would be answered; None if they, or a row before them, would be late."""
         free_s, own_s = self._lanes.running.free_s(now_s), now_s
         newest_s = max(item.deadline_s for item in items)
         plan = self._lanes.live.plan_with(items, now_s)
@@ -171,22 +171,22 @@ class AdmissionPolicy:
         return Never(f"needs {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms left")
 
     def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
-        """What these calls take at the least, as others of their sizes have lately; None where that is not known."""
+        """Least time of these calls, from recent calls of their sizes; None if not known."""
         known = [(call, self._lanes.curves.fastest_s(call.size, call.is_whole, now_s)) for call in calls]
         found = [_taking(call, seconds) for call, seconds in known if seconds is not None]
         return self._idle_s(found) if len(found) == len(calls) else None
 
     def _idle_s(self, calls: Iterable[PlannedCall]) -> float:
-        """What these calls take on an idle device."""
+        """Time of these calls on an idle device."""
         return max(ends(calls, [0.0] * self._lanes.limits.lanes))
 
     def _idle_in_s(self, now_s: float) -> float:
-        """Until no live row waits or runs."""
+        """Time until no live row waits or runs."""
         free_s = self._lanes.running.free_s(now_s)
         return max(_EPSILON_S, max([*free_s, *ends(self._lanes.live.plan(), free_s)]) - now_s)
 
     def _wait_s(self, items: Sequence[Item], now_s: float, spare_s: float) -> float:
-        """Until the last waiting call has launched and what follows it leaves time enough for these rows."""
+        """Time until the last waiting call has launched and the rest of the queue leaves enough time for these rows."""
         plan = self._lanes.live.plan()
         # Background rows that ride stretch each call to the budget at the most.
         stretch_s = self._lanes.limits.budget_s if self._lanes.background else 0.0

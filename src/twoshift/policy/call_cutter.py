@@ -1,4 +1,4 @@
-"""Cuts rows into calls, first to last, each as large as its room allows."""
+"""Divides rows into calls, in order, each as large as its limits allow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LiveEntry = tuple[float, int, Item, float]  # deadline, arrival number, row, arr
 
 
 def are_alike(items: Sequence[Item]) -> bool:
-    """Rows of one request: they have one deadline and one signature."""
+    """Whether the rows are of one request: they have one deadline and one signature."""
     if len(items) < 2:
         return False
     _, deadline_s, _, signature = items[0]
@@ -27,7 +27,7 @@ def are_alike(items: Sequence[Item]) -> bool:
 
 
 class CallCutter:
-    """Rows in, planned calls out. Rows of one signature make calls of their own."""
+    """Divides rows into planned calls; rows of different signatures never share a call."""
 
     def __init__(
         self,
@@ -43,6 +43,11 @@ class CallCutter:
         self.room, self.predict_s = room, predict_s
         self.share, self.whole_s, self._lane_s = 1.0 / lanes, whole_s, lane_s
 
+    def fits(self, size: CallSize) -> bool:
+        """Whether one call has room for all of it."""
+        max_rows, max_tokens, seconds = self.room
+        return size.rows <= max_rows and size.tokens <= max_tokens and self.predict_s(size) <= seconds
+
     def cut(self, items: Sequence[Item], now_s: float) -> deque[PlannedCall]:
         """The calls that these rows would make on their own."""
         calls: deque[PlannedCall] = deque()
@@ -54,7 +59,7 @@ class CallCutter:
         return calls
 
     def cut_alike(self, entries: list[LiveEntry]) -> deque[PlannedCall]:
-        """Rows of one signature, without a look at each."""
+        """Like `cut`, for rows of one signature, without a look at each row."""
         calls, start = deque[PlannedCall](), 0
         signature = entries[0][2].signature if entries else 0
         lengths = [entry[2].tokens for entry in entries]
@@ -84,7 +89,7 @@ class CallCutter:
         return calls
 
     def first_of(self, entries: list[LiveEntry]) -> PlannedCall:
-        """The first of their calls."""
+        """The first call that these rows would make."""
         calls: deque[PlannedCall] = deque()
         for entry in entries:
             self.append(calls, entry[2], entry[3])
@@ -93,7 +98,7 @@ class CallCutter:
         return calls[0]
 
     def append(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
-        """Put one more row into the last call of its signature, or open the next where it does not fit."""
+        """Add a row to the last call of its signature, or to a new call if it does not fit."""
         last = len(calls) - 1
         while last >= 0 and calls[last].signature != item.signature:
             last -= 1
@@ -103,7 +108,7 @@ class CallCutter:
             calls.append(self.alone(item, arrived_s))
 
     def append_alike(self, calls: deque[PlannedCall], items: Sequence[Item], arrived_s: float) -> None:
-        """The same for the rows of one request, in as many steps as they make calls."""
+        """Like `append`, for all rows of one request, in one step per call."""
         _, deadline_s, _, signature = items[0]
         lengths = [item.tokens for item in items]
         sums = list(itertools.accumulate(lengths, initial=0))
@@ -146,7 +151,7 @@ class CallCutter:
         return PlannedCall(size, predicted_s, deadline_s, oldest_s, predicted_s * self.share, signature)
 
     def grown(self, last: PlannedCall, item: Item, arrived_s: float) -> PlannedCall | None:
-        """The call with one more row; None where it does not fit."""
+        """The call with one more row; None if the row does not fit."""
         # Unpacked and without `min` and `max`: every live row comes here.
         _, deadline_s, n, signature = item
         (rows, tokens, longest, squares), _, first_s, oldest_s, _, _ = last
@@ -166,7 +171,7 @@ class CallCutter:
         return PlannedCall(size, predicted_s, first_s, oldest_s, predicted_s * self.share, signature)
 
     def alone(self, item: Item, arrived_s: float) -> PlannedCall:
-        """A call of one row."""
+        """A call with one row."""
         _, deadline_s, n, signature = item
         size = CallSize(1, n, n, n * n)
         predicted_s = self.predict_s(size)

@@ -29,12 +29,13 @@ _NEW_S, _NEWCOMERS, _NEW_SHARE = 0.25, 32, 0.25  # connections made so long afte
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
 _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
+_GATHER = 0.1  # of what the host has to do: so long a device waits for more rows, since its calls cost the host, too
 _LIKELY = 0.5  # of the capacity that is predicted: what is there at the least
 _RATE_S = 0.25  # over which answers are counted
 
 
 class LinearCost:
-    """Seconds of `count` requests of `size` bytes together: a line through recent observations, never falling."""
+    """Seconds of `count` requests with `size` bytes in total: a line through recent measurements that never falls."""
 
     __slots__ = ("_n", "_x", "_xx", "_xy", "_y", "base_s", "per_byte_s", "seen")
 
@@ -47,17 +48,17 @@ class LinearCost:
 
     @property
     def mean_s(self) -> float:
-        """Of a request, of late."""
+        """Mean seconds of recent requests."""
         return self._y / self._n if self._n else self.base_s
 
     @property
     def mean_size(self) -> float:
-        """Of a request, of late."""
+        """Mean size of recent requests."""
         return self._x / self._n if self._n else 0.0
 
     @property
     def weight(self) -> float:
-        """Of the observations that are not forgotten."""
+        """Total weight of the remembered observations."""
         return self._n
 
     def fade(self, seconds: float) -> None:
@@ -68,7 +69,7 @@ class LinearCost:
             self._xx, self._xy = keep * self._xx, keep * self._xy
 
     def observed(self, size: int, seconds: float, count: int = 1) -> None:
-        """One request, or each of as many alike; a stall counts as the most that is believed of one."""
+        """Learn from one request, or from several equal ones; a stalled request counts at most with a maximum time."""
         if self.seen >= _SURE:
             seconds = min(seconds, _STALL * self.seconds(size))
         self.seen += 1
@@ -89,10 +90,10 @@ class LinearCost:
 
 
 class FrameCost:
-    """Seconds of a frame of so many requests: what each of them adds, beside what comes with any frame.
+    """Seconds of a frame of requests: a fixed part per frame, and a part per request.
 
-    Few requests make small frames, in which each seems to cost several times what it would cost among many. Who
-    predicts by that turns requests away, frames stay small, and the host is half idle.
+    In small frames, a request seems to cost several times what it costs in large ones. A policy that predicts from
+    small frames refuses requests, frames stay small, and the host is half idle.
     """
 
     __slots__ = ("_line",)
@@ -102,7 +103,7 @@ class FrameCost:
 
     @property
     def request_s(self) -> float:
-        """What one more request adds; its part of the whole, where frames have not differed enough to tell."""
+        """Time that one more request adds; the mean time per request if all frames had about the same size."""
         return self._line.per_byte_s or self._line.mean_s / max(1.0, self._line.mean_size)
 
     def observed(self, count: int, seconds: float) -> None:
@@ -110,7 +111,7 @@ class FrameCost:
 
 
 class RetryCalendar:
-    """When refused clients are told to come back: one after the other, so that together they are no new flood."""
+    """Retry times for refused clients, spread one after the other, so that they do not all return at once."""
 
     __slots__ = ("_next_s", "_turn")
 
@@ -118,9 +119,9 @@ class RetryCalendar:
         self._next_s, self._turn = -math.inf, 0.0
 
     def wait_s(self, least_s: float, spacing_s: float, now_s: float, again: bool = False) -> float:
-        """At least `least_s`, and `spacing_s` after whoever was told before.
+        """Seconds until the client should retry: at least `least_s`, and `spacing_s` after the previous client.
 
-        `again`: it will not wait for what it is told, and takes nobody's place.
+        `again`: the client retries too early and gets no slot of its own.
         """
         slot_s = max(self._next_s + spacing_s, now_s + least_s)
         if again or slot_s > now_s + max(least_s, _LONGEST_S):  # or the calendar is full
@@ -131,7 +132,7 @@ class RetryCalendar:
 
 
 class HostWork(NamedTuple):
-    """What an admitted request is predicted to cost the host."""
+    """Predicted host time of an admitted request."""
 
     size: int
     before_s: float  # to read, parse and prepare it
@@ -139,9 +140,9 @@ class HostWork(NamedTuple):
 
 
 class HostPolicy:
-    """One interpreter's loop: who is admitted to it. Times are on the clock of whoever drives it.
+    """Admission to the event loop of one interpreter.
 
-    What it has to do is the sum over all that were admitted and have no reply.
+    Times are on the caller's clock. The work ahead is the sum over all admitted requests without a reply.
     """
 
     def __init__(self, turn_s: float = 0.0) -> None:
@@ -156,7 +157,7 @@ class HostPolicy:
         self.waiting = self.inside = 0  # admitted and not with the device yet; admitted and not replied to
         self.waiting_bytes = 0
         self._before_s = self._inside_s = 0.0  # what is to be done for the first; what the others cost in all
-        self._turn_s = self._worked_s = -math.inf  # when the loop last turned to its work, and did some
+        self._turn_s = self.worked_s = -math.inf  # when the loop last turned to its work, and did some
         self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
         self._slept_s = self._accounted_s = 0.0  # since answers were counted
         self._late_share, self._late_s = 0.0, -math.inf  # of requests' time, kept free since some were late; as of when
@@ -169,43 +170,51 @@ class HostPolicy:
     # The loop's turns: what is read has waited for as long as the loop did not read
 
     def turned(self, now_s: float) -> None:
-        """The loop goes on from reading to what it has to do."""
+        """The loop has read its input and goes on to its work."""
         self._turn_s = now_s
 
     def read(self, now_s: float) -> float:
-        """The loop reads, for the first time since it turned; since when what it reads may have waited."""
+        """The loop reads for the first time in this turn; returns since when this input may have waited."""
         return now_s if self.woke(now_s) else self._turn_s
 
     def woke(self, now_s: float) -> bool:
-        """The loop begins to work; whether it has slept before, for so long that nobody can have waited."""
-        slept_s = now_s - self._worked_s
+        """The loop starts to work; returns whether it slept before for so long that no request can have waited."""
+        slept_s = now_s - self.worked_s
         if slept_s <= self._nap_s:
             return False
         self._slept_s += min(slept_s - self._turn_takes_s, now_s - self._counted_s)
-        self._worked_s = now_s
+        self.worked_s = now_s
         return slept_s > _IDLE_S
 
     def worked(self, seconds: float, now_s: float) -> None:
-        """The loop has worked so long on a request or a refusal."""
+        """The loop has worked this long on a request or a refusal."""
         self._accounted_s += seconds
-        self._worked_s = now_s
+        self.worked_s = now_s
 
     # Who is admitted
 
     @property
     def ahead_s(self) -> float:
-        """What those admitted cost the host in all: what is done for them already, others bring anew meanwhile."""
+        """Total host time of all admitted requests, including work already done: new arrivals will replace it."""
         return self.pace * self._inside_s
 
     @property
     def request_s(self) -> float:
-        """What a request costs on the average, of late; 0 before there were enough to tell."""
+        """Mean host time of recent requests; 0 before there were enough."""
         return self.pace * (self.before.mean_s + self.after.mean_s) if self.after.seen >= _SURE else 0.0
 
-    def wait_s(self, size: int, left_s: float, now_s: float, device_s: float = 0.0) -> float | None:
-        """None: a request that has so much time left is admitted; otherwise how long until it might be.
+    @property
+    def gather_s(self) -> float:
+        """How long a device may wait for the rows of those that come next, where the host is what fills up.
 
-        `device_s` is what the device takes until it has answered it; 0 where nobody waits for the device.
+        A call costs the host much of what a request does: with a few rows each, half of its work would be calls.
+        """
+        return _GATHER * self.ahead_s
+
+    def wait_s(self, size: int, left_s: float, now_s: float, device_s: float = 0.0) -> float | None:
+        """None if a request with this much time left is admitted; else how long until it might be.
+
+        `device_s` is the time until the device has answered it; 0 if nothing waits for the device.
         """
         if left_s <= 0.0:
             return self.ahead_s
@@ -229,18 +238,18 @@ class HostPolicy:
         return host_s <= _HOST_SHARE * left_s and whole_s <= left_s
 
     def reserve_s(self, had_s: float, now_s: float, kept_s: float = 0.0) -> float:
-        """What is kept of a request's time for what comes after the device, beside what a front has kept of it.
+        """Part of a request's time that is reserved for the work after the device, beside what a front has reserved.
 
-        Both together never take more than one of them may: what is dropped with most of its time left helps nobody.
+        Both together have a limit: a request that is dropped with most of its time left helps no one.
         """
         own_s = min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
         return max(0.0, min(own_s, (_MOST_LAG + _MOST_MARGIN) * had_s - kept_s))
 
     def refuse_in_s(self, now_s: float, connected_s: float = -math.inf) -> float:
-        """How long a refusal waits for its turn: those who ask again at once get but a share of the host.
+        """How long to delay a refusal, so that clients that retry at once get only a share of the host.
 
-        Where that does not slow them down, it helps nobody, and they are all refused at once for some time. So it is
-        where the wait is long, and where others come over new connections while those before them are held.
+        If delays do not slow these clients down, all refusals are immediate for some time. This is assumed if the delay
+        is long, or if new connections arrive while earlier refusals are delayed.
         """
         if now_s < self._quick_until_s:
             return 0.0
@@ -257,19 +266,19 @@ class HostPolicy:
         return due_s - now_s
 
     def retry_after_s(self, least_s: float, now_s: float, again: bool = False) -> float:
-        """When somebody who is refused now shall come back; `again`: it asks too often to be believed."""
+        """When a client that is refused now should retry; `again`: it has retried too early."""
         return self.calendar.wait_s(least_s, self._answer_spacing_s, now_s, again)
 
     @property
     def _answer_spacing_s(self) -> float:
-        """Between two answers of a busy server."""
+        """Time between two answers of a busy server."""
         per_s = max(self.answers_per_s, _LIKELY * self.capacity_per_s)
         return 1.0 / per_s if per_s else 0.0
 
     # What becomes of those admitted
 
     def admitted(self, size: int, count: int = 1) -> HostWork:
-        """It is queued, or as many alike: what this returns goes to `submitted` and `ended` for each."""
+        """The request, or several equal ones, is queued; pass the returned work to `submitted` and `ended`."""
         work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
         self._before_s += count * work.before_s
         self._inside_s += count * (work.before_s + work.after_s)
@@ -279,7 +288,7 @@ class HostPolicy:
         return work
 
     def submitted(self, work: HostWork, seconds: float, count: int = 1) -> None:
-        """It is with the device, after so much work; or as many alike, after so much for each."""
+        """The request was sent to the device after this much host work; or several equal ones."""
         self._prepared(work, count)
         self._learn(self.before, work.size, seconds, count)
         self._accounted_s += count * seconds
@@ -291,7 +300,7 @@ class HostPolicy:
         self._accounted_s += seconds
 
     def ended(self, work: HostWork, was_submitted: bool = True) -> None:
-        """It has its reply, whatever that is."""
+        """The request has its reply, whatever the reply is."""
         if not was_submitted:
             self._prepared(work, 1)
         self.inside -= 1
@@ -316,7 +325,7 @@ class HostPolicy:
             self._count(now_s)
 
     def was_late(self, had_s: float, now_s: float) -> None:
-        """An admitted request missed its deadline: leave more room. A stall is one lesson, however many are late."""
+        """An admitted request missed its deadline: leave more time. One stall counts once, however many are late."""
         if now_s - self._late_s < 0.1 * had_s:
             return
         self._late_share = min(_MOST_MARGIN, self._late_share_at(now_s) + _LATE_STEP)

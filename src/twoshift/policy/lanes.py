@@ -1,4 +1,4 @@
-"""What one device runs next: live rows first, background rows in the room that is left."""
+"""Decides what one device runs next: live rows first, background rows in the remaining capacity."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ class LanePolicy:
         self.background.add(block)
 
     def cancel(self, key: int) -> bool:
-        """A live row is no longer wanted; False when it does not wait (any more)."""
+        """Remove a live row from the queue; False if it is not there (any more)."""
         return self.live.remove(key)
 
     def cancel_block(self, key: int) -> Slice | None:
-        """A block is no longer wanted; returns what was left of it."""
+        """Remove a block from the queue; returns its remaining rows."""
         return self.background.remove(key)
 
     def hold(self, owner: int) -> None:
-        """An owner's blocks wait, from the next decision on, until it is released."""
+        """Hold an owner's blocks back, from the next decision on, until `release`."""
         self.background.hold(owner)
 
     def release(self, owner: int) -> None:
-        """An owner's blocks run again."""
+        """Let an owner's blocks run again."""
         self.background.release(owner)
 
     def finished(self, call: Call, elapsed_s: float, failed: bool = False, device_s: float | None = None) -> None:
@@ -92,36 +92,44 @@ class LanePolicy:
             self.curves.lessons.append((call.slot, call.size, elapsed_s, ended_s))
 
     def cap_tokens(self, max_tokens: int) -> None:
-        """No call may hold more tokens from now on: the device has run out of memory, or recovered."""
+        """Limit the tokens of all later calls: the device has run out of memory, or recovered."""
         self.riders.cap_tokens(max_tokens)
 
     def slow_down(self, factor: float, now_s: float) -> None:
-        """The device is so many times as slow as the profile says, for now: somebody else's calls have shown it."""
+        """The device is `factor` times as slow as the profile says for now, as calls outside this policy have shown."""
         self.curves.slow_down(factor, now_s)
 
     # Questions
 
-    def done_by_s(self, rows: int, tokens: int, squares: int, now_s: float) -> float:
-        """When all live rows, with so many more, are answered at the latest: without a look at each of them."""
+    def done_by_s(self, more: CallSize, signature: int, now_s: float) -> float:
+        """The latest time at which all live rows, with these added, are answered; does not look at each row.
+
+        One call takes them all, or, where that is not known, each has one of its own.
+        """
         busy_s = now_s
         for call, end_s in self.running.calls.values():
             if end_s > busy_s and call.slot is not Slot.BACKGROUND:
                 busy_s = end_s
-        live = self.live
-        most_s = self.curves.slowest.at_most_s(len(live) + rows, live.tokens + tokens, live.squares + squares)
+        live, slowest = self.live, self.curves.slowest
+        rows, tokens, _, squares = more
+        rows, tokens, squares = len(live) + rows, live.tokens + tokens, live.squares + squares
+        most_s = slowest.at_most_s(rows, tokens, squares)
+        is_alike = not live.is_mixed and (not len(live) or live.first_signature == signature)
+        if rows > 1 and is_alike and live.cutter.fits(together := CallSize(rows, tokens, tokens, squares)):
+            most_s = min(most_s, slowest.seconds(together))
         return busy_s + self.live_pace * most_s
 
     def seems_idle(self, size: CallSize, left_s: float) -> bool:
-        """Whether so many more live rows would be answered in a small part of the time: by numbers that may be old."""
+        """Whether these live rows would be answered in a small part of their time; uses values that may be old."""
         rows, tokens, longest, squares = size
         live = self.live
         all_rows = CallSize(len(live) + rows, live.tokens + tokens, longest, live.squares + squares)
         return self.curves.slowest.seconds(all_rows) < _SMALL * left_s
 
     def finish_about_s(self, size: CallSize, now_s: float) -> float:
-        """When so many more live rows would be answered behind all that wait, without a plan of their calls.
+        """When these live rows would be answered after all waiting ones, without planning their calls.
 
-        Never, where somebody who waits would become late by them.
+        Infinite if a waiting row would become late.
         """
         planned_s, due_s = self.live.planned_s(size)
         end_s = self.running.busy_until_s(now_s) + self.live_pace * planned_s
@@ -140,7 +148,7 @@ class LanePolicy:
     # The decision
 
     def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
-        """What to do now; ask again after a Drop."""
+        """What to do now; after a Drop, ask again."""
         curves, running = self.curves, self.running
         if curves.lessons:
             curves.learn()
@@ -170,7 +178,7 @@ class LanePolicy:
         return self.decide(now_s, slot) if curves.believe_again(now_s) else Idle(running.quiet_since_s + FORGET_S)
 
     def late_rows(self, now_s: float) -> int:
-        """How many live rows, earliest deadline first, can no longer make it."""
+        """Number of live rows, earliest deadline first, that can no longer meet their deadline."""
         return self.live.late(now_s + max(0.0, min(self.accounts.owed_s, self._budget_s / 2)))
 
     def ride_limit_s(self, now_s: float) -> float:
@@ -182,7 +190,7 @@ class LanePolicy:
         return min(plan[0].predicted_s + max(0.0, self.live.slack_s(self.running.free_s(now_s))), patience_s)
 
     def _wants_whole(self, now_s: float) -> bool:
-        """Whether the next row is to have all lanes: it is too long for one, or nobody else is here."""
+        """Whether the next row should use all lanes: it is too long for one lane, or there is no other row."""
         if plan := self.live.plan():
             beside = self.background and now_s >= self.riders.resume_s
             alone = len(plan) == 1 and plan[0].size.rows == 1 and not self.running.calls and not beside
@@ -203,7 +211,7 @@ class LanePolicy:
         return not self.has_live or self.curves.surely_outlasts(first, now_s)
 
     def _room(self) -> CallRoom:
-        """What live rows may fill: half of the call while background work is short of its share."""
+        """Limits of live rows in a call: half of the call while background work is owed device time."""
         max_rows, max_tokens = self.limits.max_rows, self.riders.max_tokens
         if self.accounts.owed_s <= 0:
             return CallRoom(max_rows, max_tokens, self.curves.live_s)

@@ -1,4 +1,4 @@
-"""The live rows that wait, in deadline order, already cut into the calls that will serve them."""
+"""The waiting live rows in deadline order, already divided into the calls that will run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LiveQueue"]
 
 @dataclass(slots=True)
 class _Coming:
-    """Rows that have been asked for, the plan with them, and how many of them have come since."""
+    """Rows that admission has asked about, the plan with them, and how many of them have arrived since."""
 
     items: Sequence[Item]
     plan: deque[PlannedCall]
@@ -47,18 +47,18 @@ def _has_call_of(plan: Iterable[PlannedCall], signature: int) -> bool:
 
 
 class LiveQueue:
-    """Waiting rows and their greedy cut into calls; the cut is kept up to date as rows come and go.
+    """Waiting rows and the calls that they will make; the calls are updated as rows come and go.
 
-    Rows of one signature are cut by themselves, and the calls of all go by their first rows' deadlines.
+    Rows of different signatures are in different calls; calls run in the order of their first deadlines.
     """
 
     def __init__(self, cutter: CallCutter) -> None:
-        self._cutter = cutter
+        self.cutter = cutter
         self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[LiveEntry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
-        self._signature = 0  # of all rows, unless mixed
-        self._mixed = False  # False: all rows have one signature
+        self._signature = 0  # of all rows, unless they are mixed
+        self.is_mixed = False  # rows have different signatures
         self.tokens = self.squares = 0  # of them together
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
@@ -72,29 +72,29 @@ class LiveQueue:
 
     @property
     def first_deadline_s(self) -> float:
-        """Of all that wait."""
+        """The earliest deadline of all waiting rows."""
         return self._entries[0][0] if self._entries else math.inf
 
     @property
     def first_signature(self) -> int:
-        """Of the rows of the first call."""
+        """Signature of the rows of the first call."""
         return self._entries[0][2].signature if self._entries else 0
 
     @property
     def last_signature(self) -> int:
-        """Of the row with the latest deadline."""
+        """Signature of the row with the latest deadline."""
         return self._entries[-1][2].signature if self._entries else 0
 
     def __contains__(self, key: int) -> bool:
         return key in self._where
 
     def add(self, item: Item, now_s: float) -> None:
-        """Queue a row by its deadline; ties go by arrival."""
+        """Queue a row by its deadline; equal deadlines go by arrival."""
         key, deadline_s, n, signature = item
         if key in self._where:
             raise InvalidInput("key", key, "a key that no queued row has")
         if signature != self._signature:
-            self._mixed = bool(self._entries)
+            self.is_mixed = bool(self._entries)
             self._signature = signature
         where = self._where[key] = (deadline_s, next(self._arrivals))
         entry = (*where, item, now_s)
@@ -118,11 +118,11 @@ class LiveQueue:
         if not joined.opens:
             self._plan.pop()
         self._plan.append(joined.call)
-        self._has_whole |= self._cutter.whole_s is not None and joined.call.is_whole
+        self._has_whole |= self.cutter.whole_s is not None and joined.call.is_whole
         self._plan_s = joined.before_s + joined.call.share_s
 
     def add_together(self, items: Sequence[Item], now_s: float) -> None:
-        """As `add` for each: rows of one request, which have one deadline and one signature."""
+        """Queue the rows of one request, which have one deadline and one signature."""
         coming = self._coming
         if len(items) < 2 or not self._is_behind_all(items[0]) or (coming is not None and coming.items is not items):
             for item in items:
@@ -130,7 +130,7 @@ class LiveQueue:
             return
         if clash := [item.key for item in items if item.key in self._where]:
             raise InvalidInput("key", clash[0], "a key that no queued row has")
-        self._mixed = False
+        self.is_mixed = False
         arrivals, (_, deadline_s, _, self._signature) = self._arrivals, items[0]
         entries = [(deadline_s, next(arrivals), item, now_s) for item in items]
         self._where.update([(entry[2].key, entry[:2]) for entry in entries])
@@ -142,16 +142,16 @@ class LiveQueue:
             self._keep(coming.plan)
 
     def _is_behind_all(self, item: Item) -> bool:
-        """Whether nobody waits that has more time, or is of another signature."""
+        """Whether every waiting row has an earlier deadline and the same signature."""
         if not self._entries:
             return True
-        is_alike = item.signature == self._signature and not self._mixed
+        is_alike = item.signature == self._signature and not self.is_mixed
         return is_alike and item.deadline_s >= self._entries[-1][0]
 
     def _arrive(self, coming: _Coming, item: Item) -> None:
-        """One of the rows that a plan was made with; with the last of them it is the plan."""
+        """A row for which a plan was made has arrived; with the last of these rows, that plan becomes the plan."""
         self._tried, self._stale = None, True
-        if item != coming.items[coming.here] or self._mixed:
+        if item != coming.items[coming.here] or self.is_mixed:
             self._coming = None
             return
         coming.here += 1
@@ -162,10 +162,10 @@ class LiveQueue:
     def _keep(self, plan: deque[PlannedCall]) -> None:
         self._plan, self._stale = plan, False
         self._plan_s = sum([call.share_s for call in plan])
-        self._has_whole = self._cutter.whole_s is not None and any(call.is_whole for call in plan)
+        self._has_whole = self.cutter.whole_s is not None and any(call.is_whole for call in plan)
 
     def remove(self, key: int) -> bool:
-        """Forget a row; False when it does not wait here."""
+        """Remove a row; False if it does not wait here."""
         where = self._where.pop(key, None)
         if where is None:
             return False
@@ -177,10 +177,10 @@ class LiveQueue:
 
     def take(self, rows: int) -> list[Item]:
         """Remove and return the first `rows` rows of the first call's signature."""
-        taken = self._leave((self._of_first() if self._mixed else self._entries)[:rows])
+        taken = self._leave((self._of_first() if self.is_mixed else self._entries)[:rows])
         for item in taken:
             del self._where[item.key]
-        if self._mixed:
+        if self.is_mixed:
             self._entries = [entry for entry in self._entries if entry[2].key in self._where]
         else:
             del self._entries[:rows]
@@ -193,47 +193,47 @@ class LiveQueue:
         return taken
 
     def fill(self, room: CallRoom) -> None:
-        """Cut by another room from now on."""
-        if room != self._cutter.room:
-            self._cutter.room = room
+        """Divide rows into calls with other limits from now on."""
+        if room != self.cutter.room:
+            self.cutter.room = room
             self.reprice()
 
     def reprice(self) -> None:
-        """The cost has changed: cut again before the next answer."""
+        """The cost curve has changed: divide the rows again before the next answer."""
         self._stale = True
         self._tried = self._coming = None
 
     def plan(self) -> deque[PlannedCall]:
-        """The calls that the waiting rows make, first to last. Read it, do not change it."""
+        """The calls that the waiting rows will make, in order. Read-only."""
         if self._stale:
-            self._keep(self._all_cut() if self._mixed else self._cutter.cut_alike(self._entries))
+            self._keep(self._all_cut() if self.is_mixed else self.cutter.cut_alike(self._entries))
         return self._plan
 
     def planned_s(self, more: CallSize) -> tuple[float, float]:
-        """Until the last call has ended with about so many more rows at the end, once the device is free.
+        """Time until the last call ends if about this many rows are added at the end, once the device is free.
 
-        And when it must have, for the sake of those that are in it already.
+        Also returns the deadline of the rows that are already in that call.
         """
-        max_rows, max_tokens, seconds = self._cutter.room
+        seconds = self.cutter.room.seconds
         before_s, own, due_s = 0.0, more, math.inf
         if plan := self.plan():
             last = plan[-1]
             before_s, grown = self._plan_s, last.size.plus(more)
-            if grown.rows <= max_rows and grown.tokens <= max_tokens and self._cutter.predict_s(grown) <= seconds:
+            if self.cutter.fits(grown):
                 before_s, own, due_s = before_s - last.share_s, grown, last.deadline_s
-        own_s = self._cutter.predict_s(own)
+        own_s = self.cutter.predict_s(own)
         # What no call may hold goes into several, which share the lanes
-        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self._cutter.share), due_s
+        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self.cutter.share), due_s
 
     def late(self, now_s: float) -> int:
-        """How many rows of the first call's signature, earliest deadline first, miss it in the call they would be in.
+        """Number of rows, earliest deadline first, that would miss their deadline in the next call.
 
-        Their places are filled from behind. The call is not shrunk to save the oldest row: under overload that
-        spirals down into ever smaller calls.
+        Later rows take their places. The call is not shrunk to save the oldest row: under overload, calls would become
+        ever smaller.
         """
         late, entries = 0, self._entries
         while late < len(entries):
-            first = self.plan()[0] if late == 0 else self._cutter.first_of(entries[late:])
+            first = self.plan()[0] if late == 0 else self.cutter.first_of(entries[late:])
             end_s = now_s + first.predicted_s
             if first.deadline_s >= end_s - 1e-9:
                 return late
@@ -242,16 +242,16 @@ class LiveQueue:
         return late
 
     def slack_s(self, free_s: Sequence[float]) -> float:
-        """How much the next call may be stretched before some waiting row misses its deadline; as `ends`."""
+        """How much longer the next call may take before a waiting row misses its deadline; as `ends`."""
         plan = self.plan()
         timed = zip(plan, ends(plan, free_s), strict=True)
         return min((call.deadline_s - end_s for call, end_s in timed), default=math.inf)
 
     def joined(self, item: Item, now_s: float) -> JoinedCall | None:
-        """The end of the plan if this row joined as the last one; None where others wait behind it.
+        """The last call of the plan with this row added; None if rows with later deadlines wait.
 
-        What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes,
-        and where the row would not go into the last call but into one before it.
+        A fast form of `plan_with` for one row; also None if a call needs all lanes, or if the row would join an earlier
+        call.
         """
         if self._entries and item.deadline_s < self._entries[-1][0]:
             return None
@@ -259,7 +259,7 @@ class LiveQueue:
             self.plan()
         if self._plan and self._plan[-1].signature != item.signature and _has_call_of(self._plan, item.signature):
             return None
-        plan, cutter = self._plan, self._cutter
+        plan, cutter = self._plan, self.cutter
         last = plan[-1] if plan else None
         grown = None
         if last is not None and last.signature == item.signature:
@@ -274,12 +274,12 @@ class LiveQueue:
         return found
 
     def plan_with(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
-        """The plan if these rows joined: what admission asks. Nothing is queued."""
+        """The plan with these rows added, for admission. Does not queue the rows."""
         last_s = self._entries[-1][0] if self._entries else -math.inf
-        is_alike = not self._mixed and all(item.signature == self._signature for item in items)
+        is_alike = not self.is_mixed and all(item.signature == self._signature for item in items)
         if is_alike and items[0].deadline_s < last_s:
             coming = [(item.deadline_s, 0, item, now_s) for item in items]
-            calls = self._cutter.cut_alike(sorted([*self._entries, *coming], key=_deadline_s))  # behind their equals
+            calls = self.cutter.cut_alike(sorted([*self._entries, *coming], key=_deadline_s))  # behind their equals
             self._coming = _Coming(items, calls)
             return calls
         rows = sorted(((item.deadline_s, item, now_s) for item in items), key=_first)
@@ -290,16 +290,16 @@ class LiveQueue:
             waiting = [(deadline_s, item, arrived_s) for deadline_s, _, item, arrived_s in self._entries]
             rows = sorted([*waiting, *rows], key=_first)
         if len(rows) == len(items) and are_alike(items):
-            self._cutter.append_alike(calls, items, now_s)
+            self.cutter.append_alike(calls, items, now_s)
             self._coming = _Coming(items, calls)
             return calls
         for _, item, arrived_s in rows:
-            self._cutter.append(calls, item, arrived_s)
+            self.cutter.append(calls, item, arrived_s)
         return calls
 
     def cut(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The calls that these rows would make on their own."""
-        return self._cutter.cut(items, now_s)
+        return self.cutter.cut(items, now_s)
 
     def _leave(self, entries: Sequence[LiveEntry]) -> list[Item]:
         items = [entry[2] for entry in entries]
@@ -310,7 +310,7 @@ class LiveQueue:
 
     def _of_first(self) -> list[LiveEntry]:
         """The rows of the first call's signature."""
-        if not self._mixed:
+        if not self.is_mixed:
             return self._entries
         signature = self._entries[0][2].signature
         return [entry for entry in self._entries if entry[2].signature == signature]
@@ -323,8 +323,8 @@ class LiveQueue:
         calls: list[tuple[tuple[float, int], PlannedCall]] = []
         for group in groups.values():
             at = 0
-            for call in self._cutter.cut_alike(group):
+            for call in self.cutter.cut_alike(group):
                 calls.append((_by_deadline(group[at]), call))
                 at += call.size.rows
-        self._signature, self._mixed = self._entries[-1][2].signature if groups else 0, len(groups) > 1
+        self._signature, self.is_mixed = self._entries[-1][2].signature if groups else 0, len(groups) > 1
         return deque(call for _, call in sorted(calls, key=_first_row))

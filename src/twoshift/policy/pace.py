@@ -1,4 +1,4 @@
-"""How long background calls beside a live endpoint are, what may ride with live rows, and when both hold back."""
+"""Limits for background rows beside live rows: length of their calls, rows that ride along, and pauses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _MEMORY_S = 1.0  # over which live arrivals are counted
 _DENSE = 0.1  # of the device's time for the overhead of live calls: from here on riders fill them to the knee
 _LITTLE = 0.25  # of what a call costs by itself: riders that add no more are always worth it
 _STRETCHED = 1.5  # times what riders add: a row waits for half of the stretched call before its own
+_QUIET = 0.01  # live rows, decayed: after one, nobody has come for five seconds
 _EMPTY = CallSize(0, 0, 0, 0)
 
 
 class Pace(NamedTuple):
-    """What background rows may do beside live ones; without a live endpoint, everything."""
+    """Limits for background rows beside live rows; without a live endpoint there are none."""
 
     call_s: float = math.inf  # a call without live rows is complete once it takes this long
     ride_s: float = math.inf  # that riders may add to a call of live rows
@@ -44,7 +45,7 @@ class Pace(NamedTuple):
 
 
 class PacePolicy:
-    """Derives the pace from the curves of the lanes and from the live rows of the last second; `price` it first."""
+    """Derives the limits from the cost curves and from the live rows of the last second; call `price` first."""
 
     def __init__(self, limits: LaneLimits) -> None:
         self._limits = limits
@@ -53,18 +54,18 @@ class PacePolicy:
         self._live_rows, self._live_at_s = 0.0, -math.inf  # decayed count of arrivals, as of then
 
     def price(self, background: CallCost, live: CallCost, whole: CallCost) -> None:
-        """The curves have changed: of background calls, of a live row beside them, of one that has the device."""
+        """The cost curves have changed."""
         self._background, self._live, self._whole = background, live, whole
         self._fixed_s = background.seconds(_EMPTY)
         self._knees.clear()
 
     def cap_tokens(self, max_tokens: int) -> None:
-        """No call holds more from now on."""
+        """Limit the tokens of all later calls."""
         self._max_tokens = max_tokens
         self._knees.clear()
 
     def launched(self, live_rows: int, now_s: float) -> None:
-        """A call with live rows begins."""
+        """A call with live rows starts."""
         self._live_rows = self._decayed(now_s) + live_rows
         self._live_at_s = now_s
 
@@ -79,7 +80,9 @@ class PacePolicy:
         dense = min(1.0, (overhead / _DENSE) ** 2)
         ride_s = math.inf if limits.call_budget_s is not None else max(_LITTLE * self._fixed_s, dense * call_s)
         if limits.live_slowdown is None or not live_tokens:
-            return Pace(call_s, ride_s)
+            is_quiet = limits.background_depth > 0 and self._decayed(now_s) < _QUIET
+            # Where live calls overtake, the first after a pause loses little to a call as long as the budget
+            return Pace(limits.budget_s if is_quiet else call_s, ride_s)
         row = CallSize.uniform(1, round(live_tokens))
         alone_s, beside_s = self._whole.seconds(row), self._live.seconds(row)
         spare_s = (limits.live_slowdown - 1.0) * alone_s
@@ -88,7 +91,7 @@ class PacePolicy:
         return pace._replace(call_s=min(call_s, self._allowed_s(pace, row_tokens)))
 
     def call_s(self, row_tokens: int) -> float:
-        """What the knee asks for, or the user."""
+        """Length of a background call: the knee of the curve, or the user's setting."""
         limits = self._limits
         if limits.call_budget_s is not None or limits.slo_s is None:
             return limits.budget_s

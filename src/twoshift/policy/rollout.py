@@ -1,4 +1,4 @@
-"""A rollout's state machine: evidence about a candidate in; keep, advance, promote or roll back out."""
+"""State machine of a rollout: evidence about a candidate in; keep, advance, promote or roll back out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RolloutPolicy:
         return RolloutPolicy(settings, state.since_s, state)
 
     def state(self) -> RolloutState:
-        """A copy of all that it remembers."""
+        """A copy of the whole state."""
         return self._state.copy()
 
     @property
@@ -66,7 +66,7 @@ class RolloutPolicy:
 
     @property
     def share(self) -> float:
-        """Of live requests, those that the candidate answers now."""
+        """Share of the live requests that the candidate answers now."""
         if self._state.stage is Stage.PROMOTED:
             return 1.0
         return self._steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
@@ -79,7 +79,7 @@ class RolloutPolicy:
 
     @property
     def evidence(self) -> float:
-        """That the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
+        """Evidence that the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
         return self._evidence.total()
 
     @property
@@ -116,7 +116,7 @@ class RolloutPolicy:
                 state.promote_asked = event.who
             case RollBackAsked():
                 why = f": {event.why}" if event.why else ""
-                self._end(Stage.ROLLED_BACK, f"asked for{_by(event.who)}{why}")
+                self._end(Stage.ROLLED_BACK, f"requested{_by(event.who)}{why}")
             case _:
                 assert_never(event)
 
@@ -128,7 +128,7 @@ class RolloutPolicy:
                 return self._judge_loading(now_s)
             figures = self.figures()
             if state.promote_asked is not None:
-                self._end(Stage.PROMOTED, f"asked for{_by(state.promote_asked)}")
+                self._end(Stage.PROMOTED, f"requested{_by(state.promote_asked)}")
             elif self.is_urgent:
                 self._end(Stage.ROLLED_BACK, self._worse(figures))
             else:
@@ -151,13 +151,14 @@ class RolloutPolicy:
             self._end(Stage.ROLLED_BACK, f"the candidate was not warm after {self.settings.max_loading_s:g} s")
             return RollBack(state.ended)
         if state.promote_asked is not None:
-            return Keep(f"the candidate is loading; then it is promoted, as requested{_by(state.promote_asked)}")
+            return Keep(f"the candidate is loading, and will then be promoted, as requested{_by(state.promote_asked)}")
         return Keep("the candidate is loading")
 
     def _worse(self, figures: tuple[Comparison, ...]) -> str:
         total, needed = self._state.crossed, 1 / self.settings.alpha
         worst = max(figures, key=lambda figure: figure.evidence)
-        return f"worse than the stable version: {worst}; evidence {total:.4g}, where {needed:.4g} is enough"
+        evidence = f"the evidence is {total:.4g}, and {needed:.4g} is enough to roll back"
+        return f"worse than the stable version: {worst}; {evidence}"
 
     def _judge_step(self, figures: tuple[Comparison, ...], now_s: float) -> RolloutDecision:
         state = self._state
@@ -175,34 +176,35 @@ class RolloutPolicy:
         state = self._state
         next_step = state.step + 1
         shown = (
-            f"no worse than the stable version by {len(figures)} criteria" if state.stage is not Stage.LOADING else ""
+            f"not worse than the stable version in any of {len(figures)} criteria"
+            if state.stage is not Stage.LOADING
+            else ""
         )
         if next_step >= len(self._steps):
-            self._end(Stage.PROMOTED, shown or "promoted at once: the ladder has no share below 100 %")
+            self._end(Stage.PROMOTED, shown or "promoted immediately: `ladder` has no share below 100 %")
             return Promote(state.ended, figures)
         state.stage = Stage.LADDER
         self._evidence.begin(next_step, now_s)
         return Advance(self.share, shown or "the candidate is warm", figures)
 
     def _missing(self, figures: tuple[Comparison, ...], now_s: float) -> str:
-        """What a step still needs; empty: nothing."""
+        """The evidence that the next step still needs; empty if none."""
         state, in_shadow = self._state, self._state.stage is Stage.SHADOW
         age_s = now_s - state.since_s
         if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
-            return "missing: copies of live requests; there was no traffic or no idle time for one yet"
+            return "missing: copies of live requests; so far there was no traffic, or no idle time to run a copy"
         if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
-            few = "too few different keys; use a larger share"
             return (
-                f"missing: requests of the candidate; none of {state.stable[0]:,} requests fell into its share of "
-                f"{self.share:.0%}: {few}"
+                f"missing: requests to the candidate; none of {state.stable[0]:,} requests fell into its share of "
+                f"{self.share:.0%}, because they have too few different keys: use a larger share"
             )
         open_figures = [figure for figure in figures if not figure.is_shown]
         if open_figures:
             return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
         if not in_shadow and not self._evidence.knows_latency():
-            return "missing: answers of the stable version, to compare latencies"
+            return "missing: answers of the stable version, to compare the latency with"
         if not in_shadow and age_s < self.settings.min_step_s:
-            return f"missing: {age_s:.0f} of {self.settings.min_step_s:g} s at this share"
+            return f"missing: time at this share; {age_s:.0f} of {self.settings.min_step_s:g} s have passed"
         return ""
 
     def _outlook(self, figures: list[Comparison], age_s: float) -> str:
@@ -235,9 +237,9 @@ def _still(figure: Comparison) -> str:
     limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
     if figure.missing is None:
         return f"{figure}{limit}: above the limit with the current results"
-    return f"{figure}{limit}: about {_about(figure.missing)} more"
+    return f"{figure}{limit}: about {_about(figure.missing)} more observations needed"
 
 
 def _about(number: float) -> str:
-    """Two digits of it: the rest is not known."""
+    """The number with two significant digits."""
     return f"{int(float(f'{number:.1e}')):,}"

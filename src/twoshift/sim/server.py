@@ -174,7 +174,7 @@ class SimulatedServer:
             self._door.do(self._door.costs.refusal_s, partial(self._refused, request), now_s)
             return
         request.tried.append(found)
-        self._routing.sent(found, request.number, request.size)
+        self._routing.sent(found, request.number, request.size, now_s)
         self._hand_over(request)
         host = self.nodes[found].host
         request.inner = host.enter(request.size_bytes)
@@ -242,7 +242,7 @@ class SimulatedServer:
         if self._routing is None:
             self._reply(request, now_s)
             return
-        self._routing.ended(number, request.number)
+        self._routing.answered(number, request.number, now_s)
         host = self.nodes[number].host
         host.ended(request.inner, True)
         if not request.is_dropped:

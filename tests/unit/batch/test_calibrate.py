@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from texts_runtime import SumRuntime
 from twoshift.batch.calibrate import calibrate
 from twoshift.batch.device import SharedDevice
 from twoshift.engine import BlockResult, Engine
+from twoshift.engine.gentle_prepare import GentlePreparing
 from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.ports import Prepared, RuntimeInfo
+from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.types import Lane
@@ -99,3 +101,15 @@ def test_what_calls_say_that_they_took_is_what_counts_up_to_a_budget() -> None:
     measured = calibrate(runtime(), [{"x": float(k)} for k in range(64)], run)
     assert measured.seconds_per_row == pytest.approx(0.1)
     assert sizes == [2, 4, 8]  # the first warms up, and 0.4 s are not enough
+
+
+def test_beside_live_rows_the_sample_is_prepared_gently() -> None:
+    sums, rests_s = SumRuntime(), list[float]()
+    gentle = GentlePreparing(sums.row_preparer, lambda: True, time.thread_time, rests_s.append)
+
+    def run(part: Prepared) -> tuple[Columns, float]:
+        return sums.launch([part]).wait(), 0.001
+
+    found = calibrate(sums, ["a text"] * 64, run, gentle)
+    assert found.seconds_per_row > 0
+    assert rests_s

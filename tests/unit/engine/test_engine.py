@@ -124,6 +124,34 @@ def test_live_rows_and_a_block_ride_in_one_call() -> None:
     assert block.result().columns["double"].tolist() == [20, 22, 24]
 
 
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_rows_wait_for_those_that_are_to_come_until_it_is_woken_or_for_as_long(is_woken: bool) -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    engine.live.gather_until_s = device.now_s + 0.004
+    first = engine.submit_block(rows(1))  # it wakes nobody
+    engine.step(0.0)
+    assert device.calls == []
+    if is_woken:
+        engine.live.wake()
+    else:
+        device.now_s += 0.005
+    engine.step(0.0)
+    assert device.calls == [[1]]
+    assert first.result().columns["double"].tolist() == [2]
+
+
+def test_an_engine_that_ends_waits_for_no_more_rows() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    live = engine.submit(rows(1), deadline_s=0.05)
+    engine.live.gather_until_s = device.now_s + 0.004
+    engine.drain(0.0)
+    while engine.step(0.0):
+        pass
+    assert live[0].result()["double"] == 2
+
+
 def test_a_block_longer_than_a_call_comes_back_in_order() -> None:
     engine = driven(FakeDevice())
     block = engine.submit_block(rows(*range(200)))

@@ -96,10 +96,11 @@ def _text(rows: TokenRows, at: int) -> str:
 class FrontOfOne:
     """A front's link to the replica."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, launches: Path | None = None) -> None:
         assert loaded.preparer is not None
         self.started: list[int] = []
-        self.link = Link(lambda _: None, self.started.extend, lambda: None)
+        path = "" if launches is None else str(launches)
+        self.link = Link(lambda _: None, lambda ids, _: self.started.extend(ids), lambda: None, launches_path=path)
         self._preparing = FrontPreparing("sums", loaded, loaded.preparer.unpacked)
         self._numbers = itertools.count()
 
@@ -129,11 +130,11 @@ class OneReplica:
         self.loaded = loaded_of(self.model)
         self.answering = Answering(self.model, board=None if board is None else LoadBoard(board))
 
-    async def front(self) -> tuple[FrontOfOne, FrontConnection]:
-        """One more."""
+    async def front(self, launches: Path | None = None) -> tuple[FrontOfOne, FrontConnection]:
+        """One more; `launches`: where it reads what is launched."""
         ours, theirs = socket.socketpair()
         connection = await connect_front(self.answering, theirs)
-        front = FrontOfOne(self.loaded)
+        front = FrontOfOne(self.loaded, launches)
         ours.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: front.link, sock=ours)
         return front, connection

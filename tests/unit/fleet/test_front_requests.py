@@ -22,6 +22,7 @@ from sampling import examples
 from twoshift.errors import Late, TooLarge, TryLater
 from twoshift.fleet import outgoing
 from twoshift.fleet.front_connection import connect_front
+from twoshift.fleet.link import ReplicaLost
 from twoshift.fleet.load_board import LoadReading
 from twoshift.fleet.wire import PreparedAsk, asking_prepared
 from twoshift.serve.completions import Pending
@@ -88,6 +89,55 @@ def test_a_front_is_told_of_launches_of_its_own_requests_alone() -> None:
             await second.ask("a", "b", prepared=False)
             assert (first.started, set(second.started)) == ([0, 1, 2], {0})
             assert replica.inside == 0
+
+    run(test)
+
+
+def test_a_front_finds_in_shared_memory_what_was_launched_before_its_replica_was_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with one_replica(0) as (replica, _):
+            front, _ = await replica.front(tmp_path / "launches")
+            await front.ask("a")
+            front.link.look()
+            assert front.started == [0]
+            replica.runtime.gate.clear()
+            begun = asyncio.ensure_future(front.ask("b"))
+            await on_device(replica, 2)
+            behind = asyncio.ensure_future(front.ask("c"))
+            await until_async(lambda: waiting(replica) == 1)
+            front.link.close()
+            for asked, started in ((begun, True), (behind, False)):
+                with pytest.raises(ReplicaLost) as lost:
+                    await asked
+                assert lost.value.started is started
+            front.close()
+
+    run(test)
+
+
+def test_frames_that_are_read_at_once_are_submitted_together() -> None:
+    async def test() -> None:
+        async with one_replica(0) as (replica, _):
+            front, connection = await replica.front()
+            completions, submitted = replica.answering.completions, list[int]()
+            submit = completions.submit_together
+
+            def looked(intake: Any, rows: Any, requests: Any) -> Any:
+                submitted.append(len(requests))
+                return submit(intake, rows, requests)
+
+            setattr(completions, "submit_together", looked)  # noqa: B010
+            now_s, letters = time.monotonic(), Letters()
+            frames = [
+                asking_prepared(
+                    [PreparedAsk(90 + k, 1, now_s + WAIT_S, now_s, "", 0.0)], [letters.prepare(["z"])], letters
+                )
+                for k in range(3)
+            ]
+            connection.data_received(b"".join(frames))
+            assert submitted == [3]
+            assert sums(await front.ask("ab")) == [total("ab")]
+            front.close()
 
     run(test)
 
@@ -350,8 +400,8 @@ def test_answers_that_are_there_go_out_before_a_new_request_is_looked_at() -> No
             now_s = time.monotonic()
             ask = PreparedAsk(99, 1, now_s + 5.0, now_s, "", 0.0)
             connection.data_received(asking_prepared([ask], [Letters().prepare(["cd"])], Letters()))
-            assert inside == [1, 1]  # each of them alone
             assert sums(await first) == [total("ab")]
+            assert inside == [1, 1]  # each of them alone
             front.close()
 
     run(test)

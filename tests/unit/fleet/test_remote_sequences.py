@@ -50,7 +50,7 @@ class Pair:
         self.model = ServedLlm("m", self.engine)
         self.beats: list[Heartbeat] = []
         self.grew: list[int] = []
-        self.link = Link(self.beats.append, lambda _: None, lambda: None)
+        self.link = Link(self.beats.append, lambda *_: None, lambda: None)
         self._replica: Any = None
 
     async def connect(self) -> None:

@@ -11,6 +11,7 @@ from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.planned_calls import ends
 from twoshift.types import CallSize, Item
 
 COST = CallCost.line(0.004, 0.00025)
@@ -284,7 +285,7 @@ def test_what_is_surely_admitted_together_is_admitted_one_after_the_other(
         device.lanes.submit(Item(key, 0.25, tokens), 0.0)
     device.launch()
     size = CallSize.of([tokens for lengths, _ in asked for tokens in lengths])
-    if not device.admission.admits_all(size, min(deadline_s for _, deadline_s in asked), 0.0):
+    if not device.admission.admits_all(size, 0, min(deadline_s for _, deadline_s in asked), 0.0):
         return
     for number, (lengths, deadline_s) in enumerate(asked):
         items = [Item(1000 * (number + 1) + at, deadline_s, tokens) for at, tokens in enumerate(lengths)]
@@ -324,3 +325,27 @@ def test_who_is_refused_for_time_to_spare_is_admitted_when_it_is_told(waiting: i
         device.until(answer.retry_after_s)
         again = [Item(at, device.now_s + SLO_S) for at in range(rows)]
         assert isinstance(device.admission.decide(again, device.now_s, device.now_s, spare_s), Admit)
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=20), st.lists(st.integers(1, 60), min_size=1, max_size=40),
+    st.integers(1, 64), st.integers(1, 3), st.integers(0, 1),
+)  # fmt: skip
+def test_rows_are_done_no_later_than_a_short_look_says(
+    waiting: list[int], asked: list[int], max_rows: int, lanes: int, signature: int
+) -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=max_rows, max_tokens=600, slo_s=1.0, lanes=lanes))
+    for key, tokens in enumerate(waiting):
+        policy.submit(Item(key, 10.0, tokens), 0.0)
+    items = [Item(1000 + at, 10.0, tokens, signature) for at, tokens in enumerate(asked)]
+    done_s = policy.done_by_s(CallSize.of(asked), signature, 0.0)
+    plan = policy.live.plan_with(items, 0.0)
+    assert max(ends(plan, [0.0] * lanes)) <= done_s + 1e-9
+
+
+def test_rows_that_one_call_takes_are_surely_in_time_where_as_many_calls_would_not_be() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=64, slo_s=SLO_S))
+    size = CallSize.uniform(32, 1)
+    assert AdmissionPolicy(policy).admits_all(size, 0, SLO_S, 0.0)
+    policy.submit(Item(1, SLO_S, signature=7), 0.0)
+    assert not AdmissionPolicy(policy).admits_all(size, 0, SLO_S, 0.0)  # rows of another kind share no call

@@ -301,3 +301,11 @@ def test_a_front_and_a_replica_together_keep_at_most_half_of_a_requests_time(
     assert own_s >= 0
     assert kept_s + own_s <= 0.5 * had_s + 1e-9
     assert own_s == pytest.approx(min(kept_s, 0.5 * had_s - kept_s))
+
+
+@given(st.integers(0, 200))
+def test_a_device_waits_for_company_only_as_far_as_the_host_is_behind(inside: int) -> None:
+    policy = host()
+    for _ in range(inside):
+        policy.admitted(100)
+    assert policy.gather_s == pytest.approx(0.1 * inside * (BEFORE_S + AFTER_S))

@@ -90,3 +90,20 @@ def test_memory_that_runs_short_moves_the_knee() -> None:
     before_s = policy.call_s(10)
     policy.cap_tokens(20)
     assert policy.call_s(10) <= COST.seconds(CallSize.uniform(2, 10)) < before_s
+
+
+def priced(limits: LaneLimits) -> PacePolicy:
+    policy = PacePolicy(limits)
+    policy.price(COST, COST, COST)
+    return policy
+
+
+def test_where_live_calls_overtake_background_calls_are_as_long_as_the_budget_while_nobody_comes() -> None:
+    overtaken = priced(replace(LIMITS, background_depth=2))
+    knee_s = overtaken.call_s(4)
+    assert knee_s < LIMITS.budget_s
+    assert overtaken.pace(4, 0.0, 0).call_s == LIMITS.budget_s
+    overtaken.launched(1, 1.0)
+    assert overtaken.pace(4, 1.0, 4).call_s == overtaken.pace(4, 4.0, 4).call_s == knee_s
+    assert overtaken.pace(4, 10.0, 4).call_s == LIMITS.budget_s
+    assert priced(LIMITS).pace(4, 10.0, 4).call_s == knee_s  # where they wait, they wait for all of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,12 +70,12 @@ def test_a_call_that_nobody_waits_for_any_more_keeps_its_replica_busy() -> None:
     policy = routing()
     policy.sent(0, 1, ONE)
     policy.started(0, [1], 0.0)
-    policy.abandoned(0, 1)
+    policy.abandoned(0, 1, 5.0)
     assert policy.choose(ONE, 9.0) == 1
     policy.learned(0, None, 0.0, is_idle=True)
     assert policy.seconds(0, ONE, 9.0) == policy.seconds(1, ONE, 9.0)
     policy.sent(0, 2, ONE)
-    policy.abandoned(0, 2)  # it had not begun
+    policy.abandoned(0, 2, 5.0)  # it had not begun
     assert policy.outstanding(0) == 0
 
 
@@ -128,7 +129,7 @@ def test_whatever_happens_the_books_balance_and_the_choice_is_among_the_best(
             case "end" if has.get(replica):
                 policy.ended(replica, has[replica].pop())
             case "abandon" if has.get(replica):
-                policy.abandoned(replica, has[replica].pop())
+                policy.abandoned(replica, has[replica].pop(), 0.0)
             case _:
                 pass
     for replica in range(4):
@@ -198,3 +199,45 @@ def test_what_a_replica_says_never_makes_it_look_quicker(
     assert told.seconds(0, size, now_s) >= alone.seconds(0, size, now_s)
     assert told.seconds(0, size, now_s) >= answered_s - now_s
     assert told.least_s(size, now_s) >= alone.least_s(size, now_s)
+
+
+def _served(policy: RoutingPolicy, slow: float, seconds: float) -> None:
+    """A line of ten requests that is always there, each of which takes so many times as long as predicted."""
+    line, now_s = list[tuple[float, int]](), 0.0
+    for request in range(10_000):
+        if now_s > seconds:
+            break
+        predicted_s = policy.seconds(0, ONE, now_s) / policy.stretch(0)
+        policy.sent(0, request, ONE, now_s)
+        line.append((now_s + slow * predicted_s, request))
+        if len(line) == 10:
+            now_s, first = line.pop(0)
+            policy.answered(0, first, now_s)
+    for _, request in line:
+        policy.ended(0, request)
+
+
+@given(st.floats(1.0, 3.5))
+def test_a_replica_that_takes_longer_than_predicted_is_predicted_to(slow: float) -> None:
+    policy = routing(1)
+    _served(policy, slow, 3.0)
+    assert policy.stretch(0) == pytest.approx(slow, rel=0.15)
+
+
+def test_a_replica_is_as_quick_as_predicted_soon_after_it_was_slow() -> None:
+    policy = routing(1)
+    _served(policy, 3.0, 3.0)
+    for request in range(20_000, 20_020):  # one after the other
+        now_s = 10.0 + 0.1 * request
+        policy.sent(0, request, ONE, now_s)
+        policy.answered(0, request, now_s + 0.5)
+    assert policy.stretch(0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_requests_that_were_refused_or_lost_say_nothing_of_how_long_others_take() -> None:
+    policy = routing(1)
+    for request in range(100):
+        policy.sent(0, request, ONE, 0.01 * request)
+        if request >= 20:
+            policy.ended(0, request - 20)
+    assert policy.stretch(0) == 1.0

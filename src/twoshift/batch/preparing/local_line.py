@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -75,6 +76,10 @@ class LocalLine:
             return columns
         return self._arena.put(columns, block.room[0])
 
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """Whatever it does."""
         self._process.kill()
@@ -101,6 +106,7 @@ class LocalPlaces:
     """Places of this machine: there is always one."""
 
     asked: int | None = None  # processes, by the user
+    started: Callable[[], LocalLine] = LocalLine  # a process that waits for a task
 
     is_at_once = True
 
@@ -109,8 +115,8 @@ class LocalPlaces:
         return PreparersPolicy.on_machine(usable_threads(), on_cpu, self.asked)
 
     def start(self) -> LocalLine:
-        """A new process."""
-        return LocalLine()
+        """A process that has no task yet."""
+        return self.started()
 
     def note(self, told: str) -> None:
         """Of one that could not be started: the machine has no room for it."""

@@ -16,7 +16,7 @@ from twoshift.policy.preparing import HOST_S_PER_ROW, PreparersPolicy
 from twoshift.ports import RowPreparer
 from twoshift.runtime.devices import visible_gpus
 
-__all__ = ["NOT_RUNNING", "Places", "Preparers"]
+__all__ = ["NOT_RUNNING", "WARM", "Places", "Preparers"]
 
 NOT_RUNNING = (
     "No preparing process has started yet; the cluster may have no free CPU. Until one starts, the workers "
@@ -27,7 +27,7 @@ _READ_AND_WRITTEN_S = 10e-6  # a row, besides its preparation: of Parquet, with 
 _FEW_ROWS = 8  # prepared at a time: by this thread alone, whose time is taken
 _FEWEST_ROWS, _MOST_ROWS = 64, 128  # of a sample
 _SHORT_ROWS = 16_384  # of a job: a second of work
-_WARM = 4  # started before it is known how many shards there are
+WARM = 4  # started before it is known how many shards there are
 _ANY = 1 << 30
 _ROOM_S = 30.0  # after which one that still waits for room, or starts, is told of
 _MOST_UNFIT = 3  # in a row, and no more are started: the next would be placed no better
@@ -73,7 +73,7 @@ class Preparers:
         """Start some while the model is loaded, where it looks as if they were needed."""
         on_gpu = settings.device.startswith("cuda:") or bool(visible_gpus(settings.device))
         if settings.text is not None:
-            self._start(min(_WARM, self._places.policy(on_cpu=not on_gpu).most))
+            self._start(min(WARM, self._places.policy(on_cpu=not on_gpu).most))
 
     def device_known(self, device: WorkDevice) -> None:
         """How many there may be; none where only the worker's own process can prepare."""
@@ -85,7 +85,7 @@ class Preparers:
     def warm(self, preparer: RowPreparer, rows: Sequence[Any], device_s_per_row: float) -> None:
         """Start some of those that these rows ask for: they are ready when the plan is. Not for a handful of rows."""
         self.host_s_per_row = _host_s(preparer, rows[:_MOST_ROWS]) or self.host_s_per_row
-        wanted = min(_WARM, self.policy.wanted(device_s_per_row, self.host_s_per_row))
+        wanted = min(WARM, self.policy.wanted(device_s_per_row, self.host_s_per_row))
         if len(rows) >= _FEWEST_ROWS:
             self._start(wanted)
 

@@ -1,4 +1,4 @@
-"""Which of the shifts a piece of work belongs to."""
+"""Whether work should run online, as micro-batches, as a batch job, or with precomputed answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.types import Lane
 
 __all__ = ["Regime", "RegimeAsk", "RegimePlan", "plan_regime"]
@@ -47,7 +47,7 @@ _LANE = {
 
 @dataclass(frozen=True, slots=True)
 class RegimeAsk:
-    """The two questions, and the figures that refine them."""
+    """The two deciding questions, and figures that refine the answer."""
 
     waiting: bool  # does somebody wait for each answer?
     known: bool  # is the whole input known before the start?
@@ -63,14 +63,14 @@ class RegimeAsk:
                 raise InvalidInput(name, value, "a finite number of seconds above 0")
         if not self.waiting and (self.p99_s is not None or self.ttft_s is not None):
             name = "p99_s" if self.p99_s is not None else "ttft_s"
-            raise InvalidInput(name, getattr(self, name), "no latency objective with --nobody-waiting")
+            raise Inapplicable(name, getattr(self, name), "with --nobody-waiting")
         if not 0 <= self.precomputable <= 1:
             raise InvalidInput("precomputable", self.precomputable, "a share from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
 class RegimePlan:
-    """The regime, the property that decided it, and what to run it on."""
+    """The recommended regime, the reason, and where to run it."""
 
     regime: Regime
     deciding_property: str
@@ -80,7 +80,7 @@ class RegimePlan:
 
 
 def plan_regime(ask: RegimeAsk) -> RegimePlan:
-    """Who waits, and is the input known?"""
+    """Decide by two questions: does somebody wait, and is the input known in advance?"""
     regime, why = _waited_for(ask) if ask.waiting else _nobody_waits(ask)
     return RegimePlan(regime, why, _HARDWARE[regime], _LANE[regime], _command(regime, ask))
 
