@@ -14,7 +14,9 @@ import signal
 import threading
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,22 +93,39 @@ class _Failures:
             terminal.write_line(f"\nfailed: {report.nodeid} ({report.when}): {str(report.longrepr)[-300:]}")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+class _Watch:
     """A test that hangs and cannot be stopped ends its process, with the stacks of all threads."""
 
-    def end() -> None:
-        os.write(_stderr[0], f"\n{item.nodeid} hangs:\n".encode())
-        faulthandler.dump_traceback(_stderr[0])
-        os._exit(1)
+    def __init__(self) -> None:
+        self._running: tuple[str, float] | None = None  # the test, and when it began
+        threading.Thread(target=self._look, daemon=True).start()  # one for all tests: each start takes time
 
-    watch = threading.Timer(_HUNG_S, end)
-    watch.daemon = True
-    watch.start()
-    try:
+    @contextlib.contextmanager
+    def over(self, test: str) -> Iterator[None]:
+        self._running = test, monotonic()
+        try:
+            yield
+        finally:
+            self._running = None
+
+    def _look(self) -> None:
+        pause = threading.Event()  # tests replace time.sleep
+        while not pause.wait(_HUNG_S / 100):
+            if (running := self._running) is not None and monotonic() > running[1] + _HUNG_S:
+                os.write(_stderr[0], f"\n{running[0]} hangs:\n".encode())
+                faulthandler.dump_traceback(_stderr[0])
+                os._exit(1)
+
+
+@cache
+def _watch() -> _Watch:
+    return _Watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with _watch().over(item.nodeid):
         return (yield)
-    finally:
-        watch.cancel()
 
 
 @pytest.hookimpl(optionalhook=True)

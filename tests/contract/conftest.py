@@ -26,6 +26,16 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 @pytest.fixture
+def often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams look often; and Kafka is asked at once, not after the half second for which it holds a request back."""
+    from streaming import look_often  # Arrow comes with it
+
+    look_often(monkeypatch)
+    (tmp_path / "often.properties").write_text("fetch.wait.max.ms=10\n")
+    monkeypatch.setenv("KAFKA_CONFIG", str(tmp_path / "often.properties"))
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder that holds a megabyte."""
     mounted = tmp_path / "small"

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ class RealPostgres:
     def __init__(self) -> None:
         pgserver = pytest.importorskip("pgserver")
         folder, made = Path(tempfile.mkdtemp(prefix="postgres-")), list[Any]()
-        self._begin(lambda: made.append(pgserver.get_server(folder, cleanup_mode="delete")))
+        with _unsynced(pgserver.postgres_server):
+            self._begin(lambda: made.append(pgserver.get_server(folder, cleanup_mode="delete")))
         self._server: Any = made[0]
         self._socket = str(self._server.get_postmaster_info().socket_dir)
 
@@ -78,6 +79,22 @@ class RealPostgres:
     def end(self) -> None:
         """Stop it, and delete what it had."""
         self._server.cleanup()
+
+
+@contextlib.contextmanager
+def _unsynced(server: Any) -> Iterator[None]:
+    """The system has at once what is written, and its disk when it likes: only the end of this machine loses it."""
+    made_by = server.initdb
+
+    def initdb(words: list[str], pgdata: Path, **more: Any) -> str:
+        told = made_by([*words, "--no-sync"], pgdata=pgdata, **more)
+        with (pgdata / "postgresql.conf").open("a") as settings:
+            settings.write("fsync = off\n")
+        return told
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "initdb", initdb)
+        yield
 
 
 class Relay:

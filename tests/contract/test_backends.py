@@ -217,7 +217,7 @@ def test_a_replica_that_is_killed_is_replaced_and_what_it_ran_is_answered_where_
             running.result()
         assert caught.value.retry_after_s >= 1
         assert len([*tmp_path.glob("gate-0.*")]) == 1  # nobody else was given it
-    assert pids(front.ask(["a"]).result()) == {survivor}
+    assert pids(front.ask(["a"]).result()) != {victim}  # by the survivor, unless the next one is there already
     assert victim not in both(front)
     until(lambda: front.backend.replicas().ready == 2)
     assert front.backend.health().healthy

@@ -17,6 +17,8 @@ from streaming import Streaming, running
 from twoshift.wiring.blob_stores import blobs_for
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("often")
+
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[FaultProxy]:

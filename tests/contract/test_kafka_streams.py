@@ -16,6 +16,8 @@ from twoshift.streams.kafka_source import KafkaPlace, KafkaSource
 from twoshift.streams.outlet import WindowMessages
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("often")
+
 
 @pytest.fixture(scope="module")
 def kafka() -> MockKafka:
@@ -67,7 +69,8 @@ def test_a_message_without_a_value_is_a_dead_letter_that_names_its_partition(
     assert streaming.letters()[0]["source"] == "odd:0@0-2"
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again(streaming: Streaming) -> None:
+def test_a_cluster_that_does_not_answer_is_asked_again(streaming: Streaming, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.streams.kafka_source._ANSWER_S", 0.5)
     stream = streaming.stream(source="kafka://127.0.0.1:1/rows", once=False)
     with running(stream):
         until(lambda: "source" in dict(stream.counts.snapshot.problems))
@@ -151,7 +154,10 @@ def test_a_topic_whose_messages_have_expired_gets_only_what_is_new(
     assert sorted(row for part in ids(kafka, "expired").values() for row in part) == list(range(8))
 
 
-def test_a_cluster_that_does_not_answer_gets_the_results_later(streaming: Streaming) -> None:
+def test_a_cluster_that_does_not_answer_gets_the_results_later(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.streams.kafka_outlet._ANSWER_S", 0.5)
     streaming.put("a.jsonl", range(3))
     stream = streaming.stream(to="kafka://127.0.0.1:1/results", once=False)
     with running(stream):

@@ -17,6 +17,8 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.streams.nats_connection import NatsConnection, NatsPlace
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("often")
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RealNats]:

@@ -15,6 +15,8 @@ from waiting import until
 
 psycopg = pytest.importorskip("psycopg")
 
+pytestmark = pytest.mark.usefixtures("often")
+
 
 @pytest.fixture
 def database(postgres: RealPostgres) -> str:
@@ -96,5 +98,5 @@ def test_a_table_or_cursor_that_cannot_be_read_in_order_is_refused(
 def test_a_cursor_is_needed_for_a_database_and_for_nothing_else(streaming: Streaming) -> None:
     with pytest.raises(InvalidInput, match="cursor"):
         streaming.settings(cursor=None)
-    with pytest.raises(InvalidInput, match="not postgresql"):
+    with pytest.raises(InvalidInput, match="not a postgresql"):
         streaming.settings(source="inbox")

@@ -13,6 +13,8 @@ from streaming import Streaming, running
 
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("often")
+
 
 class Place(Protocol):
     """Where rows come from."""

@@ -21,17 +21,19 @@ from user_models import square
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)
 pytestmark = pytest.mark.slow
-MODEL = square("time.sleep(0.03)", has_example=True)
+MODEL, QUICK_MODEL = square("time.sleep(0.03)", has_example=True), square(has_example=True)
 ROWS = 600
 
 
 class Fleet:
     """A folder with a model and its input, and a server over it that can be started again."""
 
+    model = MODEL  # a job takes long enough for something to happen meanwhile
+
     def __init__(self, path: Path, *more: str, **environment: str) -> None:
         self.path, self.more, self.environment = path, more, environment
         if not (path / "m.py").exists():  # another server may be over it already
-            (path / "m.py").write_text(MODEL)
+            (path / "m.py").write_text(self.model)
             pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
         self.server = self.started()
 
@@ -188,7 +190,7 @@ def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
     ("words", "said"),
     [
         (("--model", "other"), "Square"),
-        (("--model", "Square", "--engine", "ray"), "no value: this option cannot be combined with --on"),
+        (("--model", "Square", "--engine", "ray"), "--engine: 'ray' cannot be used with --on"),
         (("--model", "Square", "--fresh"), "--fresh"),
     ],
 )
@@ -258,10 +260,16 @@ sha256 = "{digests["bob"]}"
         server.end()
 
 
+class QuickFleet(Fleet):
+    """One whose jobs end soon."""
+
+    model = QUICK_MODEL
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path, replicas: int) -> None:
     words = ["--replicas", f"{replicas}"]
-    fleet = Fleet(tmp_path, *words, PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=python_path(lean=False))
+    fleet = QuickFleet(tmp_path, *words, PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=python_path(lean=False))
     try:
         assert fleet.live() == 200
         before = fleet.server.said.count("\n")

@@ -163,10 +163,16 @@ def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> 
     whole = children(shared.process.pid)
     assert len(whole) == 2
     answered = [embedded(shared, "a" * size) for size in range(1, 21)]
-    assert {who for _, who in answered} == whole
+
+    def is_asked_of_both() -> bool:
+        """On a busy machine one of them may look slow for a while."""
+        answered.append(embedded(shared, "a"))
+        return {who for _, who in answered} == whole
+
+    until(is_asked_of_both)
     got = shared.embed("Sized", ["a", "bb", "ccc"])
     assert [each["embedding"][0] for each in got.json()["data"]] == [1, 2, 3]
-    until(lambda: shared.counted("rows_total", lane="online") == 23)
+    until(lambda: shared.counted("rows_total", lane="online") == len(answered) + 3)
     assert "forward;dur=" in got.headers["server-timing"]
     derived = shared.ask("GET", "/v1/derived/Sized").json()
     assert derived["device"].startswith("cpu")

@@ -14,7 +14,7 @@ import pytest
 from programs import PROGRAM, command, environment, python_path
 from receivers import SECRET, Receiver
 from servers import Got, Server, until
-from test_jobs_on import Fleet
+from test_jobs_on import Fleet, QuickFleet
 
 from twoshift.serve.keys import digest_of
 from twoshift.server_services import marker_in
@@ -49,7 +49,7 @@ if where:
 """
 
 
-class Place(Fleet):
+class Place(QuickFleet):
     """A fleet whose server is started from a file, with a webhook; and what its user types."""
 
     def __init__(self, path: Path, *more: str, top: str = "", tables: str = "", **environment: str) -> None:
@@ -112,12 +112,18 @@ class Place(Fleet):
         assert (self.path / "mark").exists()
 
 
+class SlowPlace(Place):
+    """One in whose jobs something may happen."""
+
+    model = Fleet.model
+
+
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Place]]:
     made: list[Place] = []
 
-    def begun(*more: str, **given: str) -> Place:
-        made.append(Place(tmp_path, *more, **given))
+    def begun(*more: str, kind: type[Place] = Place, **given: str) -> Place:
+        made.append(kind(tmp_path, *more, **given))
         return made[-1]
 
     yield begun
@@ -171,7 +177,7 @@ def test_what_cannot_be_is_refused_with_what_to_write(place: Place) -> None:
     (place.path / "job.toml").write_text(JOB.replace("out/{run}", "out"))
     assert "out/{run}" in place.run(*add, "--cron", "@daily", code=2)
     (place.path / "job.toml").write_text(JOB.replace("Square", "Other"))
-    assert "which this server serves" in place.run(*add, "--cron", "@daily", code=2)
+    assert "the models of this server" in place.run(*add, "--cron", "@daily", code=2)
     assert place.server.ask("POST", "/v1/schedules", {"name": "x", "job": {"output": 3}}).status == 400
     assert place.server.ask("GET", "/v1/schedules/x").status == 404
 
@@ -199,7 +205,9 @@ def test_what_was_missed_while_the_server_was_down_runs_once(place: Place) -> No
         made.execute("UPDATE schedules SET since_unix_s = since_unix_s - 172800")
     place.started()
     until(lambda: place.states()[-1:] == ["done"])
-    assert "48 missed" in (told := place.runs()[-1]["reason"]) or "47 missed" in told  # the last one may be on time
+    assert (
+        "missed runs: 48" in (told := place.runs()[-1]["reason"]) or "missed runs: 47" in told
+    )  # the last one may be on time
     place.check(place.runs()[-1]["output"])
 
 
@@ -268,7 +276,7 @@ def test_a_cancelled_job_is_told_to_those_whom_it_names(begin: Callable[..., Pla
         events = ["cancelled"]
     """
     try:
-        place = begin(tables=tables, HOOK_SECRET=SECRET)
+        place = begin(kind=SlowPlace, tables=tables, HOOK_SECRET=SECRET)
         job = place.job("--detach", "--notify", f"{other.url}/search")
         place.run("jobs", "cancel", job["id"])
         until(lambda: len(other.posted) == 1)

@@ -256,12 +256,22 @@ class RandomFaults(FaultProxy):
         return self._chance.choice(kinds) if self._chance.random() < self.share else None
 
 
+ANSWER_S = 5.0  # in place of 30, for which a client waits
+IMPATIENT = f"""
+from dataclasses import replace
+from twoshift.blobs.s3 import S3Settings
+
+patient = S3Settings.from_environment
+S3Settings.from_environment = lambda *given: replace(patient(*given), request_timeout_s={ANSWER_S})
+"""
+
+
 class OneStall(FaultProxy):
     """The second put, a part after the plan, arrives, and no answer comes for longer than a client waits."""
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
-        self.slow_s = 1.5 * S3Settings().request_timeout_s
+        self.slow_s = 1.5 * ANSWER_S
         self.puts_s: list[float] = []  # when they came
 
     def fault_for(self, method: str) -> str | None:
@@ -347,7 +357,10 @@ def test_a_failing_s3_endpoint_loses_nothing(s3_job: tuple[JobFolder, FaultProxy
 def test_a_put_that_is_answered_too_late_is_there_once(s3_job: tuple[JobFolder, OneStall]) -> None:
     """The client gives up waiting, asks again, and finds what it put itself."""
     job, proxy = s3_job
-    job.run("-o", "s3://bucket/out", "--shard-rows", "1000")
+    (job.path / "impatient").mkdir()
+    (job.path / "impatient" / "sitecustomize.py").write_text(IMPATIENT)
+    path = python_path(str(job.path / "impatient"))
+    job.run("-o", "s3://bucket/out", "--shard-rows", "1000", PYTHONPATH=path)
     # Records of the run are put meanwhile; the part again, and what follows it, once the client has waited long enough
-    assert proxy.puts_s[-1] - proxy.puts_s[1] > 0.9 * S3Settings().request_timeout_s
+    assert proxy.puts_s[-1] - proxy.puts_s[1] > 0.9 * ANSWER_S
     assert [row["id"] for row in _s3_rows(job)] == list(range(300))

@@ -14,6 +14,7 @@ from twoshift.batch.device import WorkDevice
 from twoshift.batch.job import Job
 from twoshift.batch.settings import JobSettings
 from twoshift.cli.run_codes import EXIT_CODES
+from twoshift.policy.strikes import Strikes
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
 
@@ -27,6 +28,8 @@ def open_killed(settings: JobSettings) -> WorkDevice:
 
 def main() -> None:
     """All of it."""
+    # A shard whose worker has died waits for a second, here at each of its writes
+    Strikes.backoff_s = lambda self, shard: 0.01
     at = 1
     while True:
         settings = JobSettings(

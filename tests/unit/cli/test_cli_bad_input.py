@@ -55,7 +55,7 @@ def test_a_bad_value_is_refused_naming_the_option_the_value_and_what_is_accepted
     assert ran.out == ""
     assert ran.err.startswith(f"twoshift: {field}: ")
     assert value in ran.err
-    assert "expected" in ran.err
+    assert "; expected " in ran.err or "cannot be used with" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_bad_usage_says_what_is_missing_or_nearest(twoshift: Run, line: str, wor
     [
         (b"", "empty"),
         (b"batch,ms\n", "at least two samples"),
-        (b"a,b\n1,2\n", "columns batch, ms or rows, tokens, longest, ms"),
+        (b"a,b\n1,2\n", "columns `batch, ms` or `rows, tokens, longest, ms`"),
         (b"batch,ms\n1,6\n2,[red]x\n", "line 3, ms: '[red]x'"),
         (b"batch,ms\n1,6\n2,nan\n", "line 3, ms: 'nan'"),
         (b"batch,ms\n1,6\n2,1e999\n", "line 3, ms: '1e999'"),
@@ -120,7 +120,8 @@ def test_a_file_that_is_no_sample_file_is_refused_naming_the_place(
 def test_a_path_that_is_no_file_is_refused(twoshift: Run, path: str) -> None:
     ran = twoshift(f"plan fit {path}")
     assert ran.code == 2
-    assert f"SAMPLES: '{path}'" in ran.err
+    assert ran.err.startswith("twoshift: SAMPLES: ")
+    assert path in ran.err
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a b", ".."])

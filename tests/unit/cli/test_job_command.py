@@ -89,10 +89,9 @@ def test_what_a_command_cannot_say_is_said_beside_it() -> None:
     _, schema, there, file = shown(ASKED)
     assert schema == "First save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json."
     options = "--weight 2.0 --hours 22:00-06:00 --tz Europe/Berlin --max-live-load 0.3 --notify ops,me"
-    assert (
-        there == f"These options apply only on a server: {options}. `twoshift jobs resume job-1 --on URL` keeps them."
-    )
-    assert file == "Put this line into a job file, because it has no option: lease_seconds = 400.0"
+    kept = "`twoshift jobs resume job-1 --on URL` keeps these options."
+    assert there == f"These options apply only on a server: {options}. {kept}"
+    assert file == "This setting has no option; put it into a job file: lease_seconds = 400.0"
     assert len(shown(OF_ROWS)) == 1
 
 

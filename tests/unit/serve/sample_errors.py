@@ -14,6 +14,8 @@ _MADE: dict[str, TwoshiftError] = {
     "Malformed": errors.Malformed("body", "UTF-8"),
     "UnusableRows": errors.UnusableRows("inputs", 64, "in.csv, row 3: the text is null"),
     "UnusableModel": errors.UnusableModel("model", "a.bin", "is an adapter; merge it"),
+    "Inapplicable": errors.Inapplicable("index_key", "id", "without --index"),
+    "WrongState": errors.WrongState("job", "completed", "it cannot be paused any more"),
     "NotInstalled": errors.NotInstalled("model", "a.onnx", "the package onnx"),
     "Disabled": errors.Disabled("jobs", "install twoshift[fleet]"),
     "TooLarge": errors.TooLarge("input[0]", "it", "less"),

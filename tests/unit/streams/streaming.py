@@ -11,9 +11,12 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
+import pytest
 from user_models import square
 
 from twoshift.batch.settings import JobSettings
+from twoshift.streams import folder_source, kafka_source, nats_source, postgres_source, stream_host, stream_worker
+from twoshift.streams import stream as stream_module
 from twoshift.streams.progress import StreamSnapshot
 from twoshift.streams.settings import StreamSettings, make_stream
 from twoshift.streams.source import StreamSource
@@ -21,6 +24,23 @@ from twoshift.streams.stream import Stream, StreamParts
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
 from twoshift.wiring.streams import stream_for
+
+_TIMES_AS_OFTEN = 10
+
+
+def look_often(patch: pytest.MonkeyPatch) -> None:
+    """Streams look more often than they do for users: no test waits for the next look."""
+    for module, name in (
+        (folder_source, "_LOOK_EVERY_S"),
+        (kafka_source, "_ASK_EVERY_S"),
+        (nats_source, "_ASK_EVERY_S"),
+        (postgres_source, "_LOOK_EVERY_S"),
+        (stream_module, "_POLL_S"),
+        (stream_host, "_TICK_S"),
+        (stream_host, "_TELL_EVERY_S"),
+        (stream_worker, "_REPORT_EVERY_S"),
+    ):
+        patch.setattr(module, name, getattr(module, name) / _TIMES_AS_OFTEN)
 
 
 @dataclass

@@ -105,8 +105,13 @@ def test_a_disk_that_is_full_for_a_while_delays_a_window_and_loses_nothing(
 def test_a_clock_that_jumps_loses_nothing_and_makes_no_negative_age(
     streaming: Streaming, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, jumps = time.time, itertools.cycle([1e6, -1e6])
-    monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
+    real, asked = time.time, itertools.count()
+
+    def jumping() -> float:
+        times = next(asked)
+        return real() + (-1) ** times * (1e6 + 10 * times)  # no two looks find the same, whoever has asked between them
+
+    monkeypatch.setattr(time, "time", jumping)
     for number in range(4):
         streaming.put(f"{number}.jsonl", range(number * 5, number * 5 + 5))
     last = streaming.run(buffer=3.0, compact=0)
@@ -192,7 +197,10 @@ def test_parts_that_a_killed_run_has_not_loaded_are_loaded_by_the_next(streaming
         assert session.execute("SELECT count(*) FROM results").fetchone() == (8,)
 
 
-def test_a_damaged_part_that_is_to_be_loaded_ends_the_stream_while_it_runs(streaming: Streaming) -> None:
+def test_a_damaged_part_that_is_to_be_loaded_ends_the_stream_while_it_runs(
+    streaming: Streaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_source, "_LOOK_EVERY_S", 0.25)  # seconds, not moments, until a hundredth window
     streaming.put("a.jsonl", range(5))
     streaming.run()
     part = streaming.out / "part-000000.parquet"
@@ -238,7 +246,7 @@ def test_another_model_and_somebody_elses_folder_are_refused(streaming: Streamin
     streaming.put("a.jsonl", range(5))
     streaming.out.mkdir()
     (streaming.out / "notes.txt").write_text("mine")
-    with pytest.raises(InvalidInput, match="no plan of a stream"):
+    with pytest.raises(InvalidInput, match="but no stream"):
         streaming.run()
     (streaming.out / "notes.txt").unlink()
     streaming.run()
