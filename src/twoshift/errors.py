@@ -8,6 +8,8 @@ TwoshiftError
 │   ├── TooLarge          it can never fit, however long you wait
 │   │   └── TooLong       a prompt and its answer are more than the model's context
 │   ├── NotFound          nothing of that name is here
+│   ├── Inapplicable      leave the field out, or set what it needs: the message says why
+│   ├── WrongState        it cannot be done in this state: the message names the states in which it can
 │   ├── NotInstalled      install the packages that it names
 │   └── Disabled          this server does not do it; the message says what its operator can change
 ├── Denied                show a key that is known here
@@ -39,6 +41,7 @@ __all__ = [
     "Disabled",
     "Elsewhere",
     "Forbidden",
+    "Inapplicable",
     "InvalidInput",
     "Late",
     "Malformed",
@@ -54,6 +57,7 @@ __all__ = [
     "TwoshiftError",
     "UnusableModel",
     "UnusableRows",
+    "WrongState",
     "first_line",
     "message_of",
     "restored",
@@ -148,7 +152,11 @@ class UnusableModel(InvalidInput):
 
 
 class TooLarge(InvalidInput):
-    """The input can never fit, however long the caller waits."""
+    """The input can never fit, however long the caller waits; `value` says how large it is."""
+
+    def _message(self) -> str:
+        size = self.value if isinstance(self.value, str) else _shown(self.value)
+        return f"{self.field}: too large ({size}); expected {self.accepted}"
 
 
 def too_many_tokens(field: str, most: int) -> TooLarge:
@@ -175,6 +183,26 @@ class TooLong(TooLarge):
 
 class NotFound(InvalidInput):
     """Nothing of that name is here."""
+
+    def _message(self) -> str:
+        if self.value is None:
+            return super()._message()
+        return f"{self.field}: {_shown(self.value)} was not found; expected {self.accepted}"
+
+
+class Inapplicable(InvalidInput):
+    """The field has no use here; `accepted` ends the sentence: "without --index", "because m returns no vectors"."""
+
+    def _message(self) -> str:
+        what = self.field if self.value is True else f"{self.field}: {_shown(self.value)}"  # a flag is its own value
+        return f"{what} cannot be used {self.accepted}"
+
+
+class WrongState(InvalidInput):
+    """It cannot be done now; `value` is the state, `accepted` says when it can."""
+
+    def _message(self) -> str:
+        return f"the {self.field} is {self.value}: {self.accepted}"
 
 
 class NotInstalled(InvalidInput):

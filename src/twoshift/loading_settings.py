@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.values import FLAG, choice, duration, share, text, whole
 
 __all__ = [
@@ -125,9 +125,9 @@ def check_gate(eval_file: str | None, metric: str, at_least: float | None, refer
     if eval_file is not None and at_least is None:
         raise InvalidInput("at_least", None, "the lowest mean score, from 0 to 1, with --eval")
     if eval_file is not None and reference is not None:
-        raise InvalidInput("reference", reference, "either --eval or --reference, not both")
+        raise Inapplicable("reference", reference, "with --eval: use only one of the two")
     if eval_file is None and metric != "exact":
-        raise InvalidInput("metric", metric, "--eval to be set, too")
+        raise Inapplicable("metric", metric, "without --eval")
 
 
 def check_no_llm(settings: object, model: str) -> None:
@@ -135,4 +135,4 @@ def check_no_llm(settings: object, model: str) -> None:
     for name, default in _LLM_DEFAULTS.items():
         value = getattr(settings, name)
         if value != default:
-            raise InvalidInput(name, value, f"no value: {model} is not a language model")
+            raise Inapplicable(name, value, f"because {model} is not a language model")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.rollout_ports import FINAL
 from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.http.jobs import NoJobs
@@ -159,6 +159,6 @@ class FileChanges:
     def _deploy(self, name: str, model: str) -> None:
         rollouts = self._rollouts()
         if not isinstance(rollouts, Rollouts):
-            raise InvalidInput("model", model, "a server with rollouts; restart it to change the model")
+            raise Inapplicable("model", model, "without a restart: rollouts are disabled on this server")
         begun = rollouts.deploy(DeployRequest(model=model, deployment=name), "the configuration file")
         self._note(f"{name}: rollout {begun.id} to {begun.candidate} begins")

@@ -122,6 +122,8 @@ def services_for(
 
     claimed = ClaimedDatabase(*held)
     sender = Sender(settings.allow_private_webhooks)
+    if settings.webhooks:
+        sender.load()
     notifier = Notifier(SqlNotices(claimed), settings.webhooks, sender, lambda: jobs.check_ours(), _job_log(held))
     predictions = PredictionLog(SqlPredictions(held[0]))
     fleet_of = LiveFleets(models, settings).of
@@ -161,7 +163,7 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
             jobs,
         )
         overdue = [] if isinstance(services.jobs, NoJobs) or not is_known else [(services.jobs.overdue,)]
-        yield "gauge", "overdue_jobs", "Jobs that wait or are paused, and whose windows have ended.", (), overdue
+        yield "gauge", "overdue_jobs", "Waiting or paused jobs whose window has ended.", (), overdue
         settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled
         runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
         yield "counter", "schedule_runs", "Runs of schedules, by outcome.", ("state",), runs

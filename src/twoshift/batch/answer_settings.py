@@ -1,4 +1,4 @@
-"""The table of a job's answers by key, as its settings have it."""
+"""Settings of the table of a job's answers by key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from twoshift.answers.redis_place import is_redis, redis_package, redis_place
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.types import JobKindName
 from twoshift.values import text
 
@@ -32,11 +32,11 @@ AnswerPlace = Annotated[
 
 
 def check_answers(settings: Any) -> None:
-    """Raises InvalidInput for what can be told before a model is loaded."""
+    """Raises InvalidInput for settings that are wrong whatever the model."""
     key, place = settings.answer_key, settings.answer_table
     if key is None:
         if place is not None:
-            raise InvalidInput("answer_table", place, "--answer-key to be set, too")
+            raise Inapplicable("answer_table", place, "without --answer-key")
         return
     if key not in settings.keep:
         raise InvalidInput("answer_key", key, f"a column of --keep: add --keep {key}")
@@ -47,10 +47,10 @@ def check_answers(settings: Any) -> None:
 
 
 def check_servable(settings: Any, field: str, value: str) -> None:
-    """Raises InvalidInput for a job whose answers cannot be served by key."""
+    """Raises InvalidInput if the answers of this job cannot be served by key."""
     if settings.kind is not JobKindName.TABLE:
-        raise InvalidInput(field, value, "no value: this is a batch of requests, whose answers have no key column")
+        raise Inapplicable(field, value, "for a batch of requests: its answers have no key column")
     if settings.prompt is not None:
-        raise InvalidInput(field, value, f"no value: {settings.model} is a language model")
+        raise Inapplicable(field, value, f"because {settings.model} is a language model")
     if settings.pair is not None:
-        raise InvalidInput(field, value, "no value: pairs of texts are scored live")
+        raise Inapplicable(field, value, "with --pair: scores of pairs of texts are not precomputed")

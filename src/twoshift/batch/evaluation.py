@@ -31,8 +31,10 @@ def read_evaluation(location: str, blobs_for: Callable[[str], Blobs]) -> tuple[E
     """Its rows, and a fingerprint of them; raises InvalidInput where it is no evaluation set."""
     try:
         [file] = resolve([location], blobs_for)
-    except (InvalidInput, ValueError) as error:
-        raise InvalidInput("eval_file", location, f"one file, .jsonl or .parquet ({error})") from error
+    except InvalidInput as error:
+        raise error.renamed("eval_file") from None
+    except ValueError as error:
+        raise InvalidInput("eval_file", location, "a single .jsonl or .parquet file") from error
     if file.format.partition(".")[0] not in _FORMATS:
         raise InvalidInput("eval_file", location, f"a file of the format {' or '.join(_FORMATS)}")
     rows: EvaluationRows = []
@@ -41,10 +43,10 @@ def read_evaluation(location: str, blobs_for: Callable[[str], Blobs]) -> tuple[E
             told = batch.select(_COLUMNS).to_pylist()
             rows += [(each["prompt"], each["answer"]) for each in told]
     except InvalidInput as error:
-        raise InvalidInput("eval_file", location, "rows with `prompt` and `answer`") from error
+        raise InvalidInput("eval_file", location, "rows with the columns `prompt` and `answer`") from error
     wrong = next((at for at, row in enumerate(rows, 1) if not all(isinstance(each, str) for each in row)), None)
     if wrong is not None or not rows:
-        where = "" if wrong is None else f"; row {wrong} has none"
+        where = "" if wrong is None else f"; row {wrong} lacks one of the two"
         raise InvalidInput("eval_file", location, f"rows with a text `prompt` and a text `answer`{where}")
     return rows, hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 

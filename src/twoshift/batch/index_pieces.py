@@ -14,7 +14,7 @@ from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.result_columns import is_vector
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.sinks.sink import PartWriter
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, TwoshiftError
 from twoshift.ports import Blobs
 from twoshift.vectors.pieces import check_key_type, piece_batch, piece_schema
 
@@ -40,8 +40,8 @@ def vector_column(schema: pa.Schema, model: str, index: str | None) -> tuple[str
     name = _EMBEDDING if _EMBEDDING in found else found[0] if len(found) == 1 else None
     if name is None:
         has = ", ".join(found) or "none"
-        accepted = f"no value: an index needs one output of vectors, such as `{_EMBEDDING}`, and {model} has {has}"
-        raise InvalidInput("index", index, accepted)
+        why = f"because an index needs one output of vectors, such as `{_EMBEDDING}`, and {model} has {has}"
+        raise Inapplicable("index", index, why)
     return name, schema.field(name).type.list_size
 
 

@@ -1,11 +1,11 @@
-"""The index of a job's vectors, as its settings have it."""
+"""Settings of the index of a job's vectors."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.types import JobKindName
 from twoshift.values import choice, share, text
 from twoshift.vectors.names import METRICS, library_of
@@ -44,26 +44,29 @@ IndexRecall = Annotated[
 
 
 def check_index(settings: Any) -> None:
-    """Raises InvalidInput for what can be told before a model is loaded."""
+    """Raises InvalidInput for settings that are wrong whatever the model."""
     if settings.index is None:
         for name, usual in INDEX_SETTINGS.items():
             if (value := getattr(settings, name)) != usual:
-                raise InvalidInput(name, value, "--index to be set, too")
+                raise Inapplicable(name, value, "without --index")
         return
     library_of(settings.index)
     if settings.index_key is not None and settings.index_key not in settings.keep:
         raise InvalidInput("index_key", settings.index_key, f"a column of --keep: add --keep {settings.index_key}")
-    no_vectors = "no value: an index needs a model with vectors, and "
     if settings.kind is not JobKindName.TABLE:
-        raise InvalidInput("index", settings.index, f"{no_vectors}this is a batch of requests")
+        raise Inapplicable("index", settings.index, "for a batch of requests")
+    needs = "an index needs a model that returns vectors"
     if settings.prompt is not None:
-        raise InvalidInput("index", settings.index, f"{no_vectors}{settings.model} is a language model")
+        raise Inapplicable("index", settings.index, f"because {settings.model} is a language model: {needs}")
     if settings.pair is not None:
-        raise InvalidInput("index", settings.index, f"{no_vectors}pairs of texts get scores")
+        raise Inapplicable("index", settings.index, f"with --pair, which returns scores: {needs}")
     if settings.model.endswith(_TABULAR):
-        raise InvalidInput("index", settings.index, f"{no_vectors}{settings.model} is a tabular model")
+        raise Inapplicable("index", settings.index, f"because {settings.model} is a tabular model: {needs}")
 
 
 def index_location(output: str, index: str) -> str:
-    """In the output folder, where its name has no slash: readers of datasets pass over names with an underscore."""
+    """Location of the index: the output folder if its name has no slash.
+
+    Dataset readers ignore names that begin with an underscore.
+    """
     return index.rstrip("/") if "/" in index else f"{output.rstrip('/')}/_index/{index}"

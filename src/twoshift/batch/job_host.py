@@ -19,7 +19,7 @@ from twoshift.batch.job_seats import LiveFleet, Payer, Used
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.warm import warm
 from twoshift.closable_thread import ClosableThread
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import InvalidInput, TwoshiftError, WrongState
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import Claim, JobRecord, JobStore
 from twoshift.prediction_ports import Prediction
@@ -131,7 +131,8 @@ class JobHost:
         self._check_change(job_id)
         store = self._jobs.store
         if not store.move(job_id, JobMove.RESUME, "resumed"):
-            raise InvalidInput("job", str(store.get(job_id).state), "a job that is paused or has failed")
+            why = "only a job that is paused or has failed can be resumed"
+            raise WrongState("job", str(store.get(job_id).state), why)
         store.note(job_id, "resumed")
         self._queue.begin_queued()
         return store.get(job_id)
@@ -172,7 +173,8 @@ class JobHost:
         """The store says it first: whoever starts this server again must know."""
         store, reason = self._jobs.store, reason or str(move.after)
         if not store.move(job_id, move, reason):
-            raise InvalidInput("job", str(store.get(job_id).state), "a job that has not ended")
+            why = f"it cannot be {move.after} any more"
+            raise WrongState("job", str(store.get(job_id).state), why)
         store.note(job_id, reason)
         running = self._queue.running.get(job_id)
         if running is not None:

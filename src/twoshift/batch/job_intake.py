@@ -20,7 +20,7 @@ from twoshift.batch.running import HELD_S, MOST_AT_ONCE
 from twoshift.batch.setting_values import AUTO, Mark
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.declare import declared
-from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
+from twoshift.errors import Broken, Inapplicable, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
 from twoshift.runtime.devices import usable_threads
 from twoshift.types import JobKindName, JobState
@@ -109,15 +109,15 @@ class JobIntake:
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_THEIRS:
             if data.get(name) is not None:
-                by_name = "on a server, use the name of the adapter as the model"
-                why = by_name if name == "adapter" else "a job on a server runs on the server's own replicas"
-                raise InvalidInput(name, data[name], f"no value: {why}")
+                by_name = "on a server: use the name of the adapter as the model"
+                why = by_name if name == "adapter" else "on a server: the job runs on the server's own replicas"
+                raise Inapplicable(name, data[name], why)
         if any(data.get(name) is not None for name in _OF_BATCHES):
-            raise InvalidInput(
-                "endpoint", data.get("endpoint"), "no value: to run a file of requests, use POST /v1/batches"
+            raise Inapplicable(
+                "endpoint", data.get("endpoint"), "in a job: run files of requests with POST /v1/batches"
             )
         if data.get("workers") == AUTO:
-            accepted = "a number: on a server, batch_replicas of the model adds the replicas that a window needs"
+            accepted = "a number; a server adds replicas by itself, up to `scale.batch_replicas` of the model"
             raise InvalidInput("workers", AUTO, accepted)
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
@@ -144,8 +144,10 @@ def _check_workers(settings: JobSettings, fleet: LiveFleet) -> None:
     """Raises InvalidInput where the model may not have so many replicas for a job."""
     asked, most = settings.first_workers, fleet.most_workers
     if asked > most:
-        more = "raise its max_replicas and scale.batch_replicas on the server for more"
-        raise InvalidInput("workers", asked, f"at most {most}, the replicas of {settings.model} for a job; {more}")
+        more = "to allow more, raise max_replicas and scale.batch_replicas of the model on the server"
+        raise InvalidInput(
+            "workers", asked, f"at most {most}, the number of replicas that {settings.model} may have; {more}"
+        )
 
 
 def _look(settings: JobSettings, allowed: Allowance) -> None:

@@ -31,7 +31,7 @@ from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.shard_sizes import RowWork, cut_shards, part_row_bytes
 from twoshift.batch.worker_startup import WorkerStartup
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import Inapplicable, InvalidInput, NotFound
 from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["JobOrigin", "JobPlanning"]
@@ -82,7 +82,7 @@ class JobPlanning:
         begun_with, existing = existing and existing.files, self._today(existing, sources)
         if earlier is not None:
             if self.settings.query is not None:
-                raise InvalidInput("retry_errors", retry_errors, "a job without --query")
+                raise Inapplicable("retry_errors", retry_errors, "with --query")
             same_files(earlier, self.settings, sources, self._sums.of, is_retry=True)
         is_queried = self.settings.query is not None and existing is None
         files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
@@ -103,7 +103,7 @@ class JobPlanning:
             now = same_files(earlier, self.settings, files, self._sums.of, is_retry=True)
             earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
-            accepted = f"a new folder: this one contains a job that does not retry {earlier.settings.output}"
+            accepted = f"a new folder: this one contains another job, which is not a retry of {earlier.settings.output}"
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
@@ -133,7 +133,9 @@ class JobPlanning:
     def _existing(self, fresh: bool) -> Plan | None:
         plan = read_plan(self._output, self.settings.output)
         if plan is not None and fresh:
-            accepted = "a folder without a job, because --fresh never resumes one: use another folder, or omit --fresh"
+            accepted = (
+                "a folder without a job, because --fresh never resumes a job: use another folder, or omit --fresh"
+            )
             raise InvalidInput("output", self.settings.output, accepted)
         return self._begun_by_another() if plan is None else plan
 
@@ -157,7 +159,7 @@ class JobPlanning:
         if shown := {name for name in names if not name.startswith((".", "_"))}:
             if (plan := read_plan(self._output, self.settings.output)) is not None:  # since it was looked for
                 return plan
-            accepted = f"an empty or new folder; this one contains {min(shown)}, and no plan of a job"
+            accepted = f"an empty or new folder; this one contains {min(shown)}, but no job"
             raise InvalidInput("output", self.settings.output, accepted)
         return None
 

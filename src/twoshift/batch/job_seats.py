@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from twoshift.batch.device import SharedDevice, WorkDevice
 from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.preparing.local_line import LocalPlaces
+from twoshift.batch.preparing.spare_lines import SpareLines
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.engine import Engine
@@ -29,6 +31,7 @@ __all__ = [
     "Latencies",
     "LiveFleet",
     "Payer",
+    "Seat",
     "SeatTask",
     "ShardTask",
     "Used",
@@ -80,12 +83,18 @@ class LaneWorker(Protocol):
         ...
 
 
+class Seat(NamedTuple):
+    """What a job or a stream finds at a replica."""
+
+    device: WorkDevice
+    owner: BlockOwner
+    spares: SpareLines | None = None  # preparing processes that wait for jobs
+
+
 class SeatTask(Protocol):
     """What somebody with a place at a replica has done there; it goes to the replica's process."""
 
-    def begin(
-        self, device: WorkDevice, owner: BlockOwner, name: str, send: Callable[[Any], None], ended: Callable[[], None]
-    ) -> LaneWorker:
+    def begin(self, seat: Seat, name: str, send: Callable[[Any], None], ended: Callable[[], None]) -> LaneWorker:
         """A worker in a thread; what it says goes to `send`."""
         ...
 
@@ -156,8 +165,9 @@ class EngineReplica:
 
     gone = ""
 
-    def __init__(self, engine: BlockEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: BlockEngine, spares: SpareLines | None = None) -> None:
+        """`spares`: preparing processes that wait for jobs."""
+        self._engine, self._spares = engine, spares
 
     def live_device_s(self) -> float:
         """That live rows have had of its device."""
@@ -165,14 +175,14 @@ class EngineReplica:
 
     def place(self, weight: float, lane: Lane = Lane.BATCH) -> EnginePlace:
         """A place in a background lane."""
-        return EnginePlace(self._engine, BlockOwner(next(_keys), weight, lane=lane))
+        return EnginePlace(self._engine, BlockOwner(next(_keys), weight, lane=lane), self._spares)
 
 
 class EnginePlace:
     """A job or a stream in a background lane of an engine of this process."""
 
-    def __init__(self, engine: BlockEngine, owner: BlockOwner) -> None:
-        self._engine, self._owner = engine, owner
+    def __init__(self, engine: BlockEngine, owner: BlockOwner, spares: SpareLines | None = None) -> None:
+        self._engine, self._owner, self._spares = engine, owner, spares
 
     def hold(self) -> None:
         """Its rows wait from the next call on."""
@@ -195,7 +205,7 @@ class EnginePlace:
         self, task: SeatTask, name: str, send: Callable[[Any], None], ended: Callable[[], None] = lambda: None
     ) -> LaneWorker:
         """A worker in a thread."""
-        return task.begin(_shared(self._engine, self._owner), self._owner, name, send, ended)
+        return task.begin(Seat(_shared(self._engine, self._owner), self._owner, self._spares), name, send, ended)
 
     def leave(self) -> None:
         """Nothing of it waits any more."""
@@ -210,15 +220,13 @@ class ShardTask:
     blobs_for: Callable[[str], Blobs]  # what it may touch
 
     def begin(
-        self,
-        device: WorkDevice,
-        owner: BlockOwner,
-        name: str,
-        send: Callable[[FromWorker], None],
-        ended: Callable[[], None],
+        self, seat: Seat, name: str, send: Callable[[FromWorker], None], ended: Callable[[], None]
     ) -> EngineWorker:
         """A worker that is told which shards to score."""
-        return EngineWorker(ShardWorker(self.settings, name, lambda _: device, self.blobs_for, send, owner), ended)
+        asked = self.settings.preparers
+        places = LocalPlaces(asked) if seat.spares is None else LocalPlaces(asked, seat.spares.take)
+        worker = ShardWorker(self.settings, name, lambda _: seat.device, self.blobs_for, send, seat.owner, places)
+        return EngineWorker(worker, ended)
 
 
 def _shared(engine: BlockEngine, owner: BlockOwner) -> WorkDevice:

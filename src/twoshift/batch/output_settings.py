@@ -1,4 +1,4 @@
-"""Where the rows of a job go, as its settings have it: the parts, and a store."""
+"""Settings of a job's output: the parts, and a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol
 
 from twoshift.batch.setting_values import COLUMN, COMPRESSION, STORE, TABLE
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.values import size
 
 __all__ = [
@@ -45,7 +45,11 @@ PartitionColumn = Annotated[
 ]
 FileSize = Annotated[
     float | None,
-    setting("Approximate size of an output file: 256MB. Replaces --shard-seconds.", size(), shown="about 30 s of work"),
+    setting(
+        "Approximate size of an output file, such as 256MB. If given, --shard-seconds is ignored.",
+        size(),
+        shown="about 30 s of work",
+    ),
 ]
 PartCompression = Annotated[
     str,
@@ -61,7 +65,7 @@ _OF_PARQUET = {"into": None, "file_size": None, "compression": "zstd"}
 
 
 class OutputSettings(Protocol):
-    """Those of a job that say where its rows go."""
+    """The settings that say where a job's rows go."""
 
     @property
     def keep(self) -> tuple[str, ...]: ...
@@ -77,22 +81,24 @@ class OutputSettings(Protocol):
 
 def check_outputs(settings: OutputSettings) -> None:
     """Raises InvalidInput for the first that does not fit."""
-    for name, accepted in _problems(settings):
-        raise InvalidInput(name, getattr(settings, name), accepted)
+    for name, why in _problems(settings):
+        raise Inapplicable(name, getattr(settings, name), why)
+    for name, column in (("into_key", settings.into_key), ("partition_by", settings.partition_by)):
+        if column is not None and column not in settings.keep:
+            raise InvalidInput(name, column, f"a column that --keep copies: add --keep {column}")
 
 
 def _problems(settings: OutputSettings) -> Iterator[tuple[str, str]]:
     given: dict[str, Any] = {name: getattr(settings, name) for name in (*_OF_STORES, *_OF_PARQUET)}
     if settings.into is None:
-        yield from ((name, "--into to be set, too") for name, usual in _OF_STORES.items() if given[name] != usual)
+        yield from ((name, "without --into") for name, usual in _OF_STORES.items() if given[name] != usual)
     if settings.output_format != "parquet":
         others = (name for name, usual in _OF_PARQUET.items() if given[name] != usual)
-        yield from ((name, "--output-format parquet") for name in others)
-    for name, column in (("into_key", settings.into_key), ("partition_by", settings.partition_by)):
-        if column is not None and column not in settings.keep:
-            yield name, f"a column that --keep copies: --keep {column}"
+        yield from ((name, "without --output-format parquet") for name in others)
     is_folder = (settings.into or "").rstrip("/").endswith(".parquet")
     if settings.partition_by is not None and not is_folder:
-        yield "partition_by", "--into FOLDER.parquet"
-    if is_folder and (settings.partition_by is None or settings.into_key is not None):
-        yield "into", "--partition-by to be set, and no --into-key, for a folder of Parquet files"
+        yield "partition_by", "without --into FOLDER.parquet"
+    if is_folder and settings.partition_by is None:
+        yield "into", "without --partition-by, which a folder of Parquet files needs"
+    if is_folder and settings.into_key is not None:
+        yield "into_key", "with a folder of Parquet files"

@@ -76,7 +76,7 @@ def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]
     chosen = sorted(random.Random(shard).sample(good, min(rows, len(good))))  # noqa: S311 - a sample, no secret
     total = _NOTHING
-    prepare = pieced(engine.runtime, plan.settings.too_long)
+    prepare = pieced(engine, plan.settings.too_long)
     for k in chosen:
         result = _asked(engine, prepare([given[k]]))
         live = {name: np.asarray(result[name]) for name in result.columns}

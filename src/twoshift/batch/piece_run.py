@@ -9,7 +9,7 @@ from twoshift.batch.piece_share import BEATS, PieceShare
 from twoshift.batch.plan import Plan
 from twoshift.batch.presence import Presence
 from twoshift.batch.settings import JobSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 from twoshift.ports import Blobs
 
 __all__ = ["PieceRun"]
@@ -34,9 +34,11 @@ class PieceRun:
     def check(self, fresh: bool, retry_errors: str | None) -> None:
         """Raises InvalidInput for what a piece cannot be asked."""
         if fresh:
-            raise InvalidInput("piece", self._piece, "no --fresh: the first process starts the job, the others find it")
+            raise Inapplicable(
+                "piece", self._piece, "with --fresh: the first process starts the job, and the others join it"
+            )
         if retry_errors is not None:
-            raise InvalidInput("piece", self._piece, "no --retry-errors: retry in a job without --piece")
+            raise Inapplicable("piece", self._piece, "with --retry-errors: retry the errors in a job without --piece")
 
     def begin(self, plan: Plan) -> PieceShare:
         """Its share; from now on the others hear of it."""

@@ -1,4 +1,4 @@
-"""A job in pieces, as its settings have it: one process for each piece, and nobody who coordinates them."""
+"""Settings of a job in pieces: one process per piece, without a coordinator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.values import duration, text
 
 __all__ = ["LEAST_TIMEOUT_S", "PieceName", "PieceTimeout", "check_piece", "piece_of", "pieces_of"]
@@ -36,7 +36,7 @@ PieceTimeout = Annotated[
 
 
 def piece_of(piece: str) -> tuple[int, int]:
-    """Which, and of how many; raises InvalidInput."""
+    """Number of the piece and number of pieces; raises InvalidInput."""
     found = _FORM.fullmatch(piece.strip())
     if found is None:
         unset = "; the variable before the slash is not set" if piece.strip().startswith("/") else ""
@@ -52,12 +52,12 @@ def piece_of(piece: str) -> tuple[int, int]:
 
 
 def pieces_of(piece: str | None) -> int | None:
-    """How many pieces a job has; None where it is not divided."""
+    """Number of pieces of a job; None if it is not divided."""
     return None if piece is None else piece_of(piece)[1]
 
 
 def check_piece(settings: Any) -> None:
-    """Raises InvalidInput for what a job in pieces cannot have."""
+    """Raises InvalidInput for settings that a job in pieces cannot have."""
     timeout_s = settings.piece_seconds
     if settings.piece is None:
         return
@@ -65,13 +65,13 @@ def check_piece(settings: Any) -> None:
     if timeout_s < LEAST_TIMEOUT_S:
         raise InvalidInput("piece_seconds", timeout_s, f"at least {LEAST_TIMEOUT_S:g} seconds")
     refused = {
-        "query": "no --query: write its result to files first, and run the pieces over them",
-        "into": "no --into: run `twoshift load` once the job is done",
-        "against": "no --against: compare in a job without --piece",
-        "endpoint": "no batch of requests",
+        "query": "with --query: write the result of the query to files first, and run the pieces over these files",
+        "into": "with --into: run `twoshift load` when the job is done",
+        "against": "with --against: compare the models in a job without --piece",
+        "endpoint": "for a batch of requests",
     }
-    for name, accepted in refused.items():
+    for name, why in refused.items():
         if getattr(settings, name) is not None:
-            raise InvalidInput("piece", settings.piece, accepted)
+            raise Inapplicable("piece", settings.piece, why)
     if settings.engine != "local":
-        raise InvalidInput("piece", settings.piece, "--engine local: on Ray, one job has workers on every machine")
+        raise Inapplicable("piece", settings.piece, "with --engine ray: on Ray, one job has workers on every machine")

@@ -18,7 +18,7 @@ from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.llm import LlmEngine
 from twoshift.engine.llm.sequences import answer_columns
 from twoshift.engine.window import Window
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import FinishReason
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -75,7 +75,7 @@ def opened_model(
     check_named(model)
     for name in GENERATION:
         if name in options:
-            raise InvalidInput(name, options[name], f"no value: {model} is not a language model")
+            raise Inapplicable(name, options[name], f"because {model} is not a language model")
     return _Rows(model, text, pair, columns, options)
 
 
@@ -93,7 +93,7 @@ def _settings(
     """As a job over these batches would have them."""
     for name, value in options.items():
         if name not in (*GENERATION, *_LOADING):
-            raise InvalidInput(name, value, f"one of {', '.join((*GENERATION, *_LOADING))}, and keep")
+            raise InvalidInput(name, value, f"one of these options: keep, {', '.join((*GENERATION, *_LOADING))}")
     given = {"text": text, "pair": pair, "columns": tuple(columns), **plain_options(options)}
     told = {name: value for name, value in given.items() if value is not None}
     settings = make_settings({**_NOWHERE, "model": model, **told})
@@ -108,9 +108,9 @@ class _Rows:
         self, model: str, text: str | None, pair: str | None, columns: Sequence[str], options: Mapping[str, Any]
     ) -> None:
         if pair is not None and text is None:
-            raise InvalidInput("pair", pair, "`text` to be set, too: the name of the column with the first text")
+            raise Inapplicable("pair", pair, "without `text`, the name of the column with the first text")
         if text is not None and columns:
-            raise InvalidInput("columns", columns, "either `text` or `columns`, not both")
+            raise Inapplicable("columns", columns, "with `text`: give either `text` or `columns`")
         self._texts = tuple(name for name in (text, pair) if name is not None)
         self._columns = tuple(columns)
         self.engine = Engine(load_model(model, **options), _UNKNOWN, LaneLimits(max_rows=_MOST_CALL_ROWS))

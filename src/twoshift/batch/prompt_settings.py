@@ -1,4 +1,4 @@
-"""How a language model is asked, as the settings of a job have it."""
+"""Prompt settings of a language model's job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import GenerationParams
 from twoshift.values import EACH, contents, count, share, whole
 
@@ -55,7 +55,7 @@ _NEED_A_PROMPT = ("system", "json_schema", "seed", "stop")
 
 
 class PromptSettings(Protocol):
-    """Those of a job that say what a language model is asked, and what it is not."""
+    """The settings of a job's prompts and sampling."""
 
     @property
     def text(self) -> str | None: ...
@@ -84,12 +84,12 @@ class PromptSettings(Protocol):
 def check_prompt(settings: PromptSettings) -> None:
     """Raises InvalidInput where the prompt cannot be read, or something is given that does not go with it."""
     if settings.prompt and (settings.text or settings.columns):
-        raise InvalidInput("prompt", settings.prompt, "a prompt without --text or --columns")
+        raise Inapplicable("prompt", settings.prompt, "with --text or --columns")
     for name in _NEED_A_PROMPT:
         value = getattr(settings, name)
         if settings.prompt is None and value not in (None, ()):
             shown = ",".join(value) if isinstance(value, tuple) else value  # as the option has it
-            raise InvalidInput(name, shown, "--prompt to be set, too")
+            raise Inapplicable(name, shown, "without --prompt")
     prompting = prompting_of(settings)
     if prompting is not None and not prompting.columns:
         raise InvalidInput("prompt", settings.prompt, "a template with at least one {column} in it")

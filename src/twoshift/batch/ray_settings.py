@@ -1,4 +1,4 @@
-"""What a job on Ray asks of its cluster, as its settings have it."""
+"""Settings of a job on Ray."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from twoshift.batch.setting_values import AMOUNTS
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 
 __all__ = ["RayAddress", "RayResources", "check_ray"]
 
@@ -29,9 +29,9 @@ def check_ray(settings: Any) -> None:
     for name in ("address", "resources"):
         value = getattr(settings, name)
         if value and settings.engine != "ray":
-            raise InvalidInput(name, value, "--engine ray to be set, too")
+            raise Inapplicable(name, value, "without --engine ray")
     for name, amount in settings.resources.items():
         if name in _RAYS_OWN:
             raise InvalidInput("resources", name, "custom resources: --threads and --device set CPUs and GPUs")
         if not 0 < amount < math.inf:
-            raise InvalidInput("resources", amount, f"an amount of {name} above 0")
+            raise InvalidInput("resources", amount, f"an amount above 0 for the resource {name}")

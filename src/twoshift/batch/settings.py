@@ -1,4 +1,4 @@
-"""What a job is asked to do, read once from flags or a file."""
+"""Settings of a job, from options or a file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from twoshift.batch.setting_values import (
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.loading_settings import (
     AtLeast,
     BatchInvariant,
@@ -92,7 +92,7 @@ ROWS, SHARDS, HERE, SERVER, BATCH = Mark
 
 @decodable
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One job."""
+    """All settings of one job."""
 
     # fmt: off
     inputs: Annotated[
@@ -198,7 +198,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     adapter: Annotated[
         str | None, HERE,
         setting("Folder of a LoRA adapter for the language model.", FOLDER, shown="none",
-                more="With --on, name the adapter as the model instead. See "
+                more="With --on, use the name of the adapter as the model. See "
                      "[adapters](llms.md#adapters).")] = None
     tensor_parallel: Annotated[TensorParallel, HERE] = 1
     batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False
@@ -213,7 +213,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="The output has only the answers of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
-        setting("Replace a worker that takes longer to load the model.", duration(), "--load-timeout", shown="30m"),
+        setting(
+            "Replace a worker that takes longer than this to load the model.",
+            duration(),
+            "--load-timeout",
+            shown="30m",
+        ),
     ] = 1800.0
     lease_seconds: Annotated[  # longer than S3 is asked again
         float, key("Replace a worker that makes no progress for this time.", duration())] = 300.0
@@ -261,7 +266,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
-        _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours to be set, too")
+        _refuse(self.tz is not None and self.hours is None, "tz", self.tz, "without --hours")
         if self.tz is not None:
             offset_of(self.tz)
         check_ray(self)
@@ -275,38 +280,40 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def _check_text(self) -> None:
         """What goes with `text`, and what does not."""
         has_text = self.text is not None
-        _require(self.pair is None or has_text, "pair", self.pair, "--text with the column of the first text")
-        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
-        _require(self.prompt_name is None or has_text, "prompt_name", self.prompt_name, "--text to be set, too")
+        without_first = "without --text, the column of the first text"
+        _refuse(self.pair is not None and not has_text, "pair", self.pair, without_first)
+        _refuse(bool(self.text and self.columns), "columns", self.columns, "with --text: use only one of the two")
+        _refuse(self.prompt_name is not None and not has_text, "prompt_name", self.prompt_name, "without --text")
         for name, usual in (("too_long", "cut"), ("empty", None)):
             value = getattr(self, name)
-            _require(value == usual or has_text, name, value, "--text to be set, too")
+            _refuse(value != usual and not has_text, name, value, "without --text")
         can_split = self.too_long != "split" or self.pair is None
         _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts cannot be split")
 
     def _check_workers(self) -> None:
         for name in ("window", "max_workers"):
-            is_there = self.workers != AUTO or getattr(self, name) is not None
-            _require(is_there, "workers", self.workers, f"--{name.replace('_', '-')} to be set, too")
-        is_auto = self.workers == AUTO or self.max_workers is None
-        _require(is_auto, "max_workers", self.max_workers, "--workers auto to be set, too")
+            is_missing = self.workers == AUTO and getattr(self, name) is None
+            _refuse(is_missing, "workers", self.workers, f"without --{name.replace('_', '-')}")
+        is_fixed = self.workers != AUTO and self.max_workers is not None
+        _refuse(is_fixed, "max_workers", self.max_workers, "without --workers auto")
 
     @property
     def first_workers(self) -> int:
-        """With how many it begins."""
+        """Number of workers at the start."""
         return 1 if self.workers == AUTO else self.workers
 
     @property
     def most_workers(self) -> int:
-        """How many it has at most."""
+        """Maximum number of workers."""
         return (self.max_workers or 1) if self.workers == AUTO else self.workers
 
     def _check_requests(self) -> None:
         from twoshift.endpoints.known import ENDPOINTS  # slow to load, and a command of a job has none
 
         _require(self.endpoint in ENDPOINTS, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
-        alone = not (self.text or self.columns or self.keep)
-        _require(alone, "endpoint", self.endpoint, "no --text, --columns or --keep: the input is a file of requests")
+        has_columns = bool(self.text or self.columns or self.keep)
+        why = "with --text, --columns or --keep: the input is a file of requests"
+        _refuse(has_columns, "endpoint", self.endpoint, why)
 
     def _check_types(self) -> None:
         as_text = (self.text, self.pair, *(() if self.prompting is None else self.prompting.columns))
@@ -317,12 +324,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def error_budget(self) -> ErrorBudget | None:
-        """How many rows may fail."""
+        """Number of rows that may fail."""
         return None if self.max_errors is None else ErrorBudget.parse(self.max_errors)
 
     @property
     def texts(self) -> TextPolicy:
-        """What becomes of long and empty texts."""
+        """What to do with long and empty texts."""
         return TextPolicy(self.too_long, self.empty)
 
     @property
@@ -345,7 +352,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if not is_llm:
             for name in ("prompt", "adapter"):
                 value = getattr(self, name)
-                _require(value is None, name, value, f"no value: {self.model} is not a language model")
+                _refuse(value is not None, name, value, f"because {self.model} is not a language model")
             check_no_llm(self, self.model)
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
@@ -354,7 +361,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def check_prompt_name(self, prompts: Mapping[str, str]) -> None:
         """Whether the model has the prompt that is named; raises InvalidInput."""
-        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"no value: {self.model} has no prompts"
+        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"a model with prompts: {self.model} has none"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
 
     @property
@@ -364,24 +371,24 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def kind(self) -> JobKindName:
-        """What the input is."""
+        """Kind of the input."""
         return JobKindName.TABLE if self.endpoint is None else JobKindName.REQUESTS
 
     @property
     def model_columns(self) -> tuple[str, ...] | None:
-        """The columns that the model sees; None for all."""
+        """Columns that the model gets; None for all."""
         if self.prompting is not None:
             return self.prompting.columns
         return tuple(name for name in (self.text, self.pair) if name) or self.columns or None
 
     @property
     def read_columns(self) -> tuple[str, ...] | None:
-        """The columns that are read; None for all."""
+        """Columns to read; None for all."""
         return None if self.model_columns is None else tuple(dict.fromkeys((*self.model_columns, *self.keep)))
 
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
-    """A job's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
+    """Settings from a job's TOML file, overridden by the given options; raises InvalidInput that names the key."""
     data = read_toml(path, "job file")
     with naming_file(path, overrides):
         return make_settings({**data, **overrides})
@@ -394,5 +401,13 @@ def make_settings(data: dict[str, Any]) -> JobSettings:
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:
     if not holds:
-        shown = ",".join(value) if isinstance(value, tuple) else value  # as the option has it
-        raise InvalidInput(field, shown, accepted)
+        raise InvalidInput(field, _as_option(value), accepted)
+
+
+def _refuse(is_given: bool, field: str, value: object, why: str) -> None:
+    if is_given:
+        raise Inapplicable(field, _as_option(value), why)
+
+
+def _as_option(value: object) -> object:
+    return ",".join(value) if isinstance(value, tuple) else value

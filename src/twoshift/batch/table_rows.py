@@ -23,6 +23,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
 from twoshift.engine.blocks import BlockTaker
+from twoshift.engine.gentle_prepare import gentle_of
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
@@ -71,8 +72,10 @@ class TableRows:
         schema = plan.settings.json_schema
         self._answers = None if schema is None else AnswerSchema(schema)
         self._origins = Origins(plan)
-        # A device that packs rows of any length begins with the first few; others want rows to sort
-        self._window_rows = _FIRST_ROWS if engine.runtime.info.live_stream else WINDOW_ROWS
+        # A device that packs rows of any length begins with the first few, as one where rows take long to prepare;
+        # others want rows to sort
+        begins_early = engine.runtime.info.live_stream or gentle_of(engine) is not None
+        self._window_rows = _FIRST_ROWS if begins_early else WINDOW_ROWS
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[TableBatch]:
         """The shard's rows in windows, whatever batches the files come in."""

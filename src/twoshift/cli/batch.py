@@ -19,7 +19,7 @@ from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput, WrongState
 
 __all__ = ["app"]
 
@@ -124,7 +124,7 @@ def results_command(
     found = server.get(_path(batch))
     file_id = found["error_file_id" if errors else "output_file_id"]
     if found["status"] not in _OVER:
-        raise InvalidInput("batch", found["status"], "a batch that has ended")
+        raise WrongState("batch", found["status"], "only a batch that has ended has results")
     if file_id is not None:
         _write(server, file_id, output)
         if output is not None:
@@ -159,7 +159,7 @@ def _followed_and_told(
 
 def _check_output(output: str | None, wait: bool) -> None:
     if output is not None and not wait:
-        raise InvalidInput("output", output, "--wait to be set, too; without it, run `twoshift batch results` later")
+        raise Inapplicable("output", output, "without --wait: run `twoshift batch results` when the batch has ended")
 
 
 def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:

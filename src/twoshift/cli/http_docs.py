@@ -11,19 +11,20 @@ __all__ = ["render_http", "render_http_types"]
 
 _INTRO = """# HTTP reference
 
-Written by `make docs` from the OpenAPI document of a server; a test fails when it drifts. A running server gives the
-same document at `/openapi.json`.
+`make docs` generates this page from the OpenAPI document of a server; a test checks that the page is up to date. A
+running server returns the same document at `/openapi.json`.
 
-A server with keys expects `Authorization: Bearer KEY`; each operation names the scope that the key needs. Every reply
-has the header `x-request-id`: the client's own, or a generated one. Replies 429 and 503 have `retry-after` (seconds)
-and `retry-after-ms`. Where an operation takes `x-request-timeout-ms`, the default is the SLO of the model.
-[docs/serving.md](serving.md) explains each status code. An error names the field and the accepted values, in the
-format of the API that received the request: OpenAI's, Cohere's, Anthropic's, or the Open Inference Protocol's.
+A server with API keys expects the header `Authorization: Bearer KEY`; each operation names the scope that the key
+needs. Every reply has the header `x-request-id`: the value from the request, or a generated one. Replies with status
+429 or 503 have the headers `retry-after` (in seconds) and `retry-after-ms`. In operations with the header
+`x-request-timeout-ms`, the default timeout is the SLO of the model. [docs/serving.md](serving.md) explains each status
+code. An error message names the field and the accepted values, in the format of the API that received the request:
+OpenAI's, Cohere's, Anthropic's, or the Open Inference Protocol's.
 """
 _TYPES = """# Types of the HTTP API
 
-Written by `make docs` from the OpenAPI document of a server; a test fails when it drifts. [docs/http.md](http.md) lists
-the operations that use these.
+`make docs` generates this page from the OpenAPI document of a server; a test checks that the page is up to date.
+[docs/http.md](http.md) lists the operations that use these types.
 """
 # The first that begins a path names its section
 _SECTIONS = {
@@ -76,7 +77,8 @@ def render_http_types(document: Mapping[str, Any]) -> str:
 def _operation(method: str, path: str, about: Mapping[str, Any]) -> str:
     lines = [f"### `{method.upper()} {path}`", "", _escaped(about["summary"]), ""]
     scopes = [scope for each in about.get("security", ()) for scope in each["key"]]
-    lines.append(f"- Key: {f'scope `{scopes[0]}`' if scopes else 'any' if 'security' in about else 'none'}")
+    key = f"scope `{scopes[0]}`" if scopes else "any scope" if "security" in about else "not required"
+    lines.append(f"- API key: {key}")
     if "requestBody" in about:
         lines.append(f"- Body: {_content(about['requestBody']['content'])}")
     for kind in ("query", "header"):

@@ -15,7 +15,7 @@ from twoshift.cli.model_options import ERROR_FIELDS, Model, ProfileLoading, load
 from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, duration, given_of, millis, text, usd, whole, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, TwoshiftError
 from twoshift.policy.plan.table import Cap, cap, doublings, knee
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def profile_command(
         ("--batch-invariant", asked.batch_invariant),
     ):
         if is_said:
-            raise InvalidInput(flag, "given", f"no value: {model} is not a language model")
+            raise Inapplicable(flag, True, f"because {model} is not a language model")
     check_writable(report, "--report", others=[rows])
     limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
     with own_stdout():
@@ -97,7 +97,9 @@ def _profile_llm(
 
     for flag, value in of_rows.items():
         if value is not None:
-            raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
+            raise Inapplicable(
+                flag, value, f"because {model} is a language model, which is measured with generated prompts"
+            )
     parallel, invariant = asked.tensor_parallel, asked.batch_invariant
     options = LlmOptions(
         asked.device, asked.precision, asked.threads, tensor_parallel=parallel, batch_invariant=invariant
@@ -120,8 +122,8 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> Exa
         note(f"--row-tokens {row_tokens:,} has no effect: {runtime.info.model} does not count tokens.")
     elif row_tokens is not None and made.row.tokens < row_tokens:
         note(
-            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens; "
-            "measuring with that."
+            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens, "
+            "so rows of that length are measured."
         )
     return made
 
@@ -142,7 +144,8 @@ def _read_examples(runtime: Runtime, path: str) -> list[Any]:
     for start, part in prepared_parts(runtime.prepare, rows):
         if isinstance(part, Exception):
             line = some[start]
-            raise InvalidInput(f"{path} line {line.number}", line.text, f"a row that the model accepts ({part})")
+            accepted = part.accepted if isinstance(part, InvalidInput) else f"a row that the model accepts ({part})"
+            raise InvalidInput(f"{path} line {line.number}", line.text, accepted)
     return rows
 
 

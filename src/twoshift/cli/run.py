@@ -21,7 +21,7 @@ from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.config import naming_file
 from twoshift.declare import declared
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.logs import log_as
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def run_command(
     log_as(log_format)
     said = given_of(JobSettings, given)
     if on is None:
-        _refuse("--on to be set, too", _marked(said, Mark.SERVER) | {"detach": detach or None})
+        _refuse("without --on", _marked(said, Mark.SERVER) | {"detach": detach or None})
     else:
         here = {"fresh": fresh or None, "retry_errors": retry_errors}
-        _refuse("no value: this option cannot be combined with --on", here | _marked(said, Mark.HERE))
+        _refuse("with --on", here | _marked(said, Mark.HERE))
     fields = declared(JobSettings)
     with naming_file(inputs[0], said, fields) if _is_job_file(inputs) else contextlib.nullcontext():
         settings = _settings(inputs, said)
@@ -108,11 +108,11 @@ def _is_job_file(inputs: list[str]) -> bool:
     return len(inputs) == 1 and inputs[0].endswith(".toml")
 
 
-def _refuse(accepted: str, options: dict[str, Any]) -> None:
-    """Raises InvalidInput for the first option that was given."""
+def _refuse(why: str, options: dict[str, Any]) -> None:
+    """Raises Inapplicable for the first option that was given."""
     for name, value in options.items():
         if value is not None:
-            raise InvalidInput(name, value, accepted)
+            raise Inapplicable(name, value, why)
 
 
 def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
@@ -252,7 +252,7 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             read = f"{whole.tokens:,} prompt tokens, {whole.cached_tokens:,} of them read from the prefix cache"
             yield f"{read}; {whole.output_tokens:,} tokens generated, {whole.output_tokens_per_s:,.1f} per second."
         if whole.usd is not None:
-            yield f"The whole job: {dollars(whole.usd)}."
+            yield f"Cost of the whole job: {dollars(whole.usd)}."
             yield from token_price_words(whole)
         if whole.parity is not None and whole.parity.passed is False:
             yield from parity_words(whole.parity)
@@ -281,7 +281,7 @@ def _recall_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 
 def _error_lines(settings: JobSettings, last: JobSnapshot) -> Iterator[str]:
-    failed = f"{last.failed_words} over all runs, {last.errors:,} of {last.committed_rows:,} in this run"
+    failed = f"{last.failed_words} in all runs, {last.errors:,} of {last.committed_rows:,} in this run"
     yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors}."
     yield (
         "Committed parts are kept; their column `error` shows the reasons. To resume, run the same command "
@@ -293,7 +293,7 @@ def _dead_lines(result: JobResult) -> Iterator[str]:
     last, named = result.last, list(result.dead.items())[:_NAMED_SHARDS]
     yield from (f"Shard {shard} failed: {what}" for shard, what in named)
     if len(result.dead) > len(named):
-        yield f"and {len(result.dead) - len(named):,} more"
+        yield f"More failed shards: {len(result.dead) - len(named):,}"
     yield _this_run(last)
     yield (
         f"The whole job: {last.shards_done:,} of {last.shards:,} shards are committed. "

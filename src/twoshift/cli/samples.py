@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping
 
 from twoshift.cli.files import read_text
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.policy.cost import Sample
 
 __all__ = ["read_samples"]
 
-_COLUMNS = "a header with the columns batch, ms or rows, tokens, longest, ms"
+_COLUMNS = "a header with the columns `batch, ms` or `rows, tokens, longest, ms`"
 
 
 def read_samples(path: str) -> list[Sample]:
@@ -27,7 +27,7 @@ def read_samples(path: str) -> list[Sample]:
         reader.fieldnames = header
         samples = [_sample(path, reader.line_num, row, tokens) for row in reader]
     except csv.Error as error:
-        raise InvalidInput(f"{path} line {reader.line_num}", str(error), "comma-separated values") from None
+        raise Malformed(f"{path} line {reader.line_num}", f"comma-separated values ({error})") from None
     if not samples:
         raise InvalidInput(path, "no rows", "at least two samples below the header")
     return samples

@@ -13,7 +13,7 @@ from twoshift.cli.model_options import Loading, loaded
 from twoshift.cli.output import own_stdout, show
 from twoshift.cli.params import JsonFlag, given_of, text, with_settings
 from twoshift.cli.server import server_at
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 
 if TYPE_CHECKING:
     from twoshift.ports import Runtime
@@ -74,7 +74,7 @@ def search_command(
 
 def _refuse_local(said: dict[str, Any]) -> None:
     for name, value in said.items():
-        raise InvalidInput(name, value, "no value: with --on, the server has loaded the model")
+        raise Inapplicable(name, value, "with --on, because the server has loaded the model")
 
 
 def _searched(

@@ -17,7 +17,7 @@ from twoshift.cli.model_options import MODELS
 from twoshift.cli.output import note
 from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.cli.progress import Ongoing
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.extras import EXTRAS, needed
 from twoshift.logs import log_as
 from twoshift.serve.model_settings import ModelSettings, name_of
@@ -70,7 +70,7 @@ def _settings(
     if config is not None:
         if said := ({} if model is None else {"model": model}) | of_model.pop("scale", {}) | of_model:
             key, value = next(iter(said.items()))
-            raise InvalidInput(key, value, f"a setting in the model's table in {config} instead of an option")
+            raise Inapplicable(key, value, f"with --config: set it in the model's table in {config}")
         return read_settings(Path(config), of_server)
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")
@@ -148,6 +148,7 @@ def _beside_a_job(derived: Derived) -> str:
 def _tell_llm(derived: LlmDerived) -> None:
     objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms per further token"
     rate, asked = f"{derived.output_tokens_per_s:,.0f} tokens/s", f"{derived.request_prompt_tokens:,.0f} prompt tokens"
+    rate += f", {derived.streamed_tokens_per_s:,.0f} where all answers are streamed,"
     note(f"  {objective}: up to {derived.sequences:,} sequences per step; {rate}")
     note(f"  with requests of {asked} and answers of {derived.request_answer_tokens:,.0f};")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"

@@ -16,7 +16,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, LogFormatOption, flags_of, given_of, text, with_settings
 from twoshift.declare import declared
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 from twoshift.logs import log_as
 from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream, read_stream
 
@@ -68,7 +68,7 @@ def stream_command(
 
         return stream_on(on, settings, job, detach, as_json)
     if detach:
-        raise InvalidInput("detach", detach, "--on to be set, too")
+        raise Inapplicable("detach", detach, "without --on")
     last = _run(settings, job)
     from twoshift.cli.stream_progress import stream_lines
 

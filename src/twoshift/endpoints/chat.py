@@ -43,7 +43,7 @@ from twoshift.endpoints.generating import (
 )
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import Delta, Message, TokenLogprob, ToolCall, ToolChoice, ToolUse
 
 __all__ = ["ChatCall", "read_chat"]
@@ -133,13 +133,13 @@ class ChatCall:
 
 def _max_tokens(asked: ChatRequest) -> int | None:
     if asked.max_tokens is not None and asked.max_completion_tokens not in (None, asked.max_tokens):
-        raise InvalidInput("max_tokens", asked.max_tokens, "only one of max_tokens and max_completion_tokens")
+        raise Inapplicable("max_tokens", asked.max_tokens, "because max_completion_tokens has another value")
     return asked.max_completion_tokens or asked.max_tokens
 
 
 def _logprobs(asked: ChatRequest) -> int | None:
     if asked.top_logprobs is not None and not asked.logprobs:
-        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs: true` to be set, too")
+        raise Inapplicable("top_logprobs", asked.top_logprobs, "without `logprobs: true`")
     return (asked.top_logprobs or 0) if asked.logprobs else None
 
 
@@ -147,13 +147,15 @@ def message_of(given: ChatMessage, place: int) -> Message:
     """A turn; raises InvalidInput where it lacks what its role has."""
     at = f"messages[{place}]"
     if given.tool_calls and given.role != "assistant":
-        raise InvalidInput(f"{at}.tool_calls", given.role, "the role assistant")
-    if given.content is None and not given.tool_calls:
-        raise InvalidInput(f"{at}.content", None, "a text")
-    if (given.tool_call_id is not None) != (given.role == "tool"):
-        raise InvalidInput(
-            f"{at}.tool_call_id", given.tool_call_id, "an id in messages of the role tool, and only there"
+        raise Inapplicable(
+            f"{at}.tool_calls", True, f"in a message with the role {given.role}: only the assistant calls tools"
         )
+    if given.content is None and not given.tool_calls:
+        raise InvalidInput(f"{at}.content", None, "a string, or tool_calls")
+    if (given.tool_call_id is not None) != (given.role == "tool"):
+        if given.tool_call_id is None:
+            raise InvalidInput(f"{at}.tool_call_id", None, "the id of the tool call that this message answers")
+        raise Inapplicable(f"{at}.tool_call_id", given.tool_call_id, f"in a message with the role {given.role}")
     calls = tuple(ToolCall(each.id, each.function.name, each.function.arguments) for each in given.tool_calls or ())
     return Message(given.role, joined(given.content or ""), calls, given.tool_call_id or "")
 

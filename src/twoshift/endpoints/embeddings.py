@@ -15,7 +15,7 @@ from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.prompts import chosen_prompt
 from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, Usage
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput, Shown
 
 __all__ = ["EmbeddingCall", "read_embeddings"]
 
@@ -65,10 +65,10 @@ class EmbeddingCall:
 
 def _check_ids(asked: EmbeddingRequest) -> None:
     if not asked.allow_token_ids:  # another tokenizer's have vectors, too: wrong ones
-        raise InvalidInput("input", "token ids", _OWN_IDS)
+        raise InvalidInput("input", Shown("a list of token ids"), _OWN_IDS)
     for name in ("prompt_name", "input_type"):
         if (value := getattr(asked, name)) is not None:
-            raise InvalidInput(name, value, f"texts with {name}: token ids already contain their prompt")
+            raise Inapplicable(name, value, "with token ids, which already contain their prompt")
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:

@@ -21,7 +21,7 @@ from twoshift.endpoints.chat_types import (
 from twoshift.endpoints.facts import EndpointCall, Row
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.openai_errors import told_openai
-from twoshift.errors import InvalidInput, Shown
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob, ToolUse
 
 __all__ = [
@@ -127,7 +127,7 @@ class Written:
 def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | None) -> GenerationParams:
     """Raises InvalidInput."""
     if asked.stream_options is not None and not asked.stream:
-        raise InvalidInput("stream_options", Shown("an option"), "none without `stream: true`")
+        raise Inapplicable("stream_options", True, "without `stream: true`")
     given = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -154,7 +154,7 @@ def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     """By the number of the token; which numbers there are, the model knows."""
     for token in given:
         if not (token.isascii() and token.isdecimal() and len(token) <= _MOST_DIGITS):
-            raise InvalidInput("logit_bias", token, "a token id, a whole number, for each bias")
+            raise InvalidInput("logit_bias", token, "token ids (whole numbers) as keys")
     return tuple((int(token), bias) for token, bias in given.items())
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from twoshift.errors import InvalidInput, Malformed, TooLarge
+from twoshift.errors import Inapplicable, InvalidInput, Malformed, TooLarge
 
 __all__ = ["asked_of", "decoded", "has_field", "malformed"]
 
@@ -43,7 +43,7 @@ def asked_of(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> An
     """The same where a parameter that is null is one that was not given, whatever its name."""
     try:
         return decoded(decoder, body)
-    except Malformed:
+    except (Inapplicable, Malformed):
         if b"null" not in bytes(body):
             raise
     try:
@@ -78,11 +78,11 @@ def malformed(error: Exception, field: str = "body", known: Sequence[str] = (), 
     where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
     named = ".".join(each for each in (where, inner and inner[1]) if each)
     if known and place is None and _UNKNOWN.search(told):
-        return Malformed(named, f"a known field: this endpoint accepts {', '.join(known)}")
+        return Inapplicable(named, True, f"because this endpoint accepts only {', '.join(known)}")
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
-        return Malformed(named, "no value: this field is not supported")
+        return Inapplicable(named, True, "because this endpoint does not support it")
     if _MISSING.search(told):
-        return Malformed(named, "a value: this field is required")
+        return Malformed(named, "a value, because this field is required")
     accepted = _expected(told) or _choices(told, read, named)
     return Malformed(named or field, accepted or f"a request as /openapi.json describes it: {told}")
 

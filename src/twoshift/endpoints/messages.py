@@ -35,7 +35,7 @@ from twoshift.endpoints.message_types import (
     Turn,
 )
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 from twoshift.generation import (
     Delta,
     GenerationParams,
@@ -69,8 +69,8 @@ class MessageCall:
         if asked.messages[-1].role == "assistant":
             raise InvalidInput(
                 "messages",
-                "an assistant's message at the end",
-                "a user's message: an assistant's message cannot be continued",
+                Shown("a last message with the role assistant"),
+                "a last message with the role user: this server cannot continue a message of the assistant",
             )
         self._id, self._model = f"msg_{secrets.token_hex(12)}", model.name
         self.streams = bool(asked.stream)
@@ -167,8 +167,8 @@ def _turns(turn: Turn, place: int) -> list[Message]:
     if (calls and turn.role == "user") or (results and turn.role == "assistant"):
         raise InvalidInput(
             f"messages[{place}].content",
-            f"this block in a message of the {turn.role}",
-            "tool_use only in messages of the assistant, tool_result only in messages of the user",
+            Shown(f"this content block with the role {turn.role}"),
+            "tool_use blocks only with the role assistant, and tool_result blocks only with the role user",
         )
     told = [Message("tool", joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]
     if results and not texts:
@@ -183,7 +183,9 @@ def _tools(asked: MessageRequest) -> ToolUse | None:
     if choice is None:
         return tool_use(tools, "auto")
     if (choice.name is not None) != (choice.type == "tool"):
-        raise InvalidInput("tool_choice.name", choice.name, "a tool's name with the type tool, and only there")
+        raise InvalidInput(
+            "tool_choice.name", choice.name, 'the name of a tool if tool_choice.type is "tool", and no name otherwise'
+        )
     wanted = {"any": "required", "none": "none"}.get(choice.type, "auto")
     return tool_use(tools, wanted, choice.name, not choice.disable_parallel_tool_use)
 

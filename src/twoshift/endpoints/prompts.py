@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 
 __all__ = ["chosen_prompt"]
 
@@ -18,7 +18,7 @@ def chosen_prompt(name: str | None, input_type: str | None, prompts: Mapping[str
     Where a model has prompts and none for documents, they have none: its prompt is for queries.
     """
     if name is not None and input_type is not None:
-        raise InvalidInput("input_type", input_type, "either input_type or prompt_name, not both")
+        raise Inapplicable("input_type", input_type, "with prompt_name: use only one of the two")
     if name is not None:
         return {"prompt_name": _known("prompt_name", name, [name], prompts)}
     assert input_type is not None  # noqa: S101 - one of them was given
@@ -31,6 +31,6 @@ def chosen_prompt(name: str | None, input_type: str | None, prompts: Mapping[str
 def _known(field: str, value: str, names: list[str], prompts: Mapping[str, str]) -> str:
     found = next((each for each in names if each in prompts), None)
     if found is None:
-        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else "no value: this model has no prompts"
+        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else "a model with prompts: this model has none"
         raise InvalidInput(field, value, accepted)
     return found

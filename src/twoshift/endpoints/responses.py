@@ -28,7 +28,7 @@ from twoshift.endpoints.response_types import (
     TextConfig,
 )
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import InvalidInput, Shown
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest, Message, ToolCall, ToolUse
 
 __all__ = ["RESPONSES", "ResponseCall", "read_response"]
@@ -52,9 +52,9 @@ class ResponseCall:
         if asked.store:
             raise InvalidInput("store", True, "false: this server does not store answers")
         if asked.background:
-            raise InvalidInput("background", True, "false, or /v1/batches")
+            raise InvalidInput("background", True, "false: for background work, use /v1/batches")
         if asked.stream_options is not None and not asked.stream:
-            raise InvalidInput("stream_options", Shown("an option"), "none without `stream: true`")
+            raise Inapplicable("stream_options", True, "without `stream: true`")
         self._asked, self._empty = asked, _empty(asked, model.name)
         self.streams = bool(asked.stream)
         given = (_conversation(asked), _params(asked), _tools(asked), model.adapter)

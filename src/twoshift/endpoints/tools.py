@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import Tool, ToolChoice, ToolUse
 
 __all__ = ["MOST_TOOLS", "FunctionName", "tool_of", "tool_use"]
@@ -27,7 +27,7 @@ def tool_use(tools: Sequence[Tool], choice: str, name: str | None = None, parall
     wanted = ToolChoice.NAMED if name is not None else ToolChoice(choice)
     if not tools:
         if wanted in (ToolChoice.REQUIRED, ToolChoice.NAMED):
-            raise InvalidInput("tool_choice", name or choice, "`tools` to be set, too")
+            raise Inapplicable("tool_choice", name or choice, "without `tools`")
         return None
     names = [each.name for each in tools]
     if twice := next((each for each in names if names.count(each) > 1), None):

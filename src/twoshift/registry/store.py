@@ -98,7 +98,7 @@ class Registry:
             raise NotFound("model", f"{name}:{number}", f"a version of {name}: {_listed(known)}")
         found = read_version(data, location)
         if (found.name, found.version) != (name, number):
-            raise Broken(f"{location} is the record of {found.ref}; it was copied there")
+            raise Broken(f"{location} contains the record of {found.ref}: the file was copied from another place")
         return found
 
     def read_all(self, refs: Iterable[ModelRef]) -> tuple[list[Version], dict[str, str]]:
@@ -124,8 +124,8 @@ class Registry:
             return self.version(name, number)
         except NotFound as error:
             known = _listed(self.versions(name)) or "none"
-            points = f"it points to {name}:{number}, which was removed; versions of {name}: {known}"
-            how = f"`twoshift models alias {name}@{alias} VERSION` sets it"
+            points = f"this alias points to {name}:{number}, which was removed; versions of {name}: {known}"
+            how = f"`twoshift models alias {name}@{alias} VERSION` sets another version"
             raise NotFound("model", f"{name}@{alias}", f"an alias of a version that exists: {points}; {how}") from error
 
     def _aliased(self, name: str, alias: str) -> int:
@@ -137,12 +137,12 @@ class Registry:
             known = ", ".join(
                 f"{name}@{each}" for each in sorted(each for those in pointing.values() for each in those)
             )
-            have = known or f"none yet; `twoshift models alias {name}@{alias} VERSION` makes one"
+            have = known or f"there is none yet; `twoshift models alias {name}@{alias} VERSION` creates one"
             raise NotFound("model", f"{name}@{alias}", f"an alias of {name}: {have}")
         return found.version
 
     def _unknown_model(self, name: str) -> NotFound:
-        known = ", ".join(self.names()) or "none yet; `twoshift models push NAME SOURCE` adds one"
+        known = ", ".join(self.names()) or "there is none yet; `twoshift models push NAME SOURCE` adds one"
         return NotFound("model", name, f"a model in the registry {self.root}: {known}")
 
     # Aliases
@@ -171,12 +171,13 @@ class Registry:
         moves = self.aliases.history(name, alias)
         earlier = self.aliases.before(moves)
         if earlier is None:
-            raise InvalidInput("ALIAS", f"{name}@{alias}", "an alias that pointed to another version before")
+            raise InvalidInput("ALIAS", f"{name}@{alias}", "an alias that has pointed to more than one version")
         try:
             self.version(name, earlier)
         except NotFound as error:
-            accepted = f"an earlier version that still exists; use `twoshift models alias {name}@{alias} VERSION`"
-            raise InvalidInput("ALIAS", f"{name}@{alias} (before: version {earlier})", accepted) from error
+            accepted = f"an alias whose previous version still exists: {name}:{earlier} was removed"
+            how = f"`twoshift models alias {name}@{alias} VERSION` sets another version"
+            raise InvalidInput("ALIAS", f"{name}@{alias}", f"{accepted}; {how}") from error
         self.aliases.roll_back(name, alias, earlier, len(moves) + 1, note)
         return earlier
 
@@ -191,7 +192,7 @@ class Registry:
         with suppress(Broken):
             self.version(name, number)
         if not force and (used := [use for use in self.uses(ref) if use.kind == "server"]):
-            accepted = f"a version that no server uses: {used[0].where} does; stop it, or use --force"
+            accepted = f"a version that no server uses: {used[0].where} uses this one; stop that server, or use --force"
             raise InvalidInput("VERSION", str(ref), accepted)
         created_at, created_by = self.stamp()
         mark = self.layout.removal(name, number)
@@ -209,7 +210,7 @@ class Registry:
         """What is wanted of a version instead, where an alias points to it or may; empty where none does."""
         pointing, damaged = self.aliases.pointing(name)
         if number in pointing:
-            return f"a version without an alias: {name}@{pointing[number][0]} points to it"
+            return f"a version without an alias: {name}@{pointing[number][0]} points to this one"
         return "".join(f"aliases that can be read: {what}" for what in [*damaged.values()][:1])
 
     def clean(self) -> tuple[int, int]:

@@ -145,7 +145,7 @@ class _UserModel:
             raise InvalidInput(f"{self._info.model}: tokens", lengths.tolist(), f"{rows} whole numbers of at least 1")
         if rows and lengths.max() > self._info.max_row_tokens:
             number = int(lengths.argmax())
-            raise TooLarge(f"row {number}", int(lengths[number]), f"at most {self._info.max_row_tokens} tokens")
+            raise TooLarge(f"row {number}", f"{lengths[number]} tokens", f"at most {self._info.max_row_tokens} tokens")
         return lengths.astype(np.int64)
 
 
@@ -203,7 +203,7 @@ def _outputs(user: Any, model: str) -> tuple[str, ...]:
     outputs = getattr(user, "outputs", ())
     names = () if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
     if (outputs and not names) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput("model", model, f"outputs as a list of column names, not {outputs!r}")
+        raise InvalidInput("model", model, f"a class whose outputs is a list of column names; it is {outputs!r}")
     return names
 
 

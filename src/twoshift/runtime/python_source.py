@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, TwoshiftError
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.failures import device_failure
 
@@ -68,7 +68,7 @@ def load_function(named: str, field: str) -> tuple[Any, str]:
     except InvalidInput as error:
         raise error.renamed(field) from None
     if not callable(found):
-        raise InvalidInput(field, named, f"a function of {source}")
+        raise InvalidInput(field, named, f"a function that {source} defines")
     return found, checksum_of_bytes(path.read_bytes())
 
 
@@ -91,7 +91,7 @@ def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
         failure = device_failure(error)
         if failure is not None:
             raise failure from error
-        raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
+        raise Inapplicable("model", model, f"because its code could not {doing}: {_user_line(error)}") from error
 
 
 class contained:  # noqa: N801 - used as a function; a class, since every live row passes through it
@@ -151,7 +151,7 @@ def _import_module(source: str, model: str) -> ModuleType:
     except InvalidInput as error:
         cause = error.__cause__
         if isinstance(cause, ModuleNotFoundError) and cause.name and f"{source}.".startswith(f"{cause.name}."):
-            accepted = f"a module that Python can import; there is no module {cause.name!r} here or installed"
+            accepted = f"a module that Python can import; {cause.name!r} is neither in this folder nor installed"
             raise InvalidInput("model", model, accepted) from None
         raise
 

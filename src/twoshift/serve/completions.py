@@ -111,7 +111,7 @@ class Completions:
         self._woken, self._woken_s = False, 0.0
         self._waiting: set[LiveIntake] = set()  # that have rows to look at
         self._submitted = self._seen = 0  # requests; up to the last turn of the loop
-        self._wake_by_s = 0.0
+        self._wake_by_s, self._worked_s = 0.0, 0.0  # and when the loop had worked on one by then
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
     def submit(self, intake: LiveIntake, rows: Prepared, request: LiveRequest) -> Awaited:
@@ -121,8 +121,7 @@ class Completions:
         asked = LiveRows(0, pending.sinks(), deadline_s, request.tenant, request.arrived_s, reserve_s)
         pending.keys = intake.submit(rows, asked)
         pending.due = self._deadlines.add(pending, deadline_s)
-        if intake.resting:  # else it will look by itself
-            self._gather(intake, 1)
+        self._gather(intake, 1)
         return pending
 
     def submit_together(
@@ -142,8 +141,7 @@ class Completions:
             pending.keys = keys
             pending.due = self._deadlines.add(pending, deadline_s)
             found.append(None)
-        if intake.resting:  # else it will look by itself
-            self._gather(intake, len(requests))
+        self._gather(intake, len(requests))
         return found
 
     def settled(self, pending: Pending) -> None:
@@ -159,20 +157,31 @@ class Completions:
         self._deadlines.forget(pending, pending.due)
 
     def _gather(self, intake: LiveIntake, requests: int) -> None:
+        hold_s = 0.0 if self._host is None else self._host.policy.gather_s
+        if not intake.resting and hold_s <= _GATHER_S:
+            return  # it will look by itself
         self._submitted += requests
         if not self._waiting:
-            self._wake_by_s = time.monotonic() + _GATHER_S
+            self._wake_by_s = time.monotonic() + max(_GATHER_S, hold_s)
             self._loop.call_soon(self._wake)
+        if hold_s > _GATHER_S:
+            intake.gather_until_s = self._wake_by_s
         self._waiting.add(intake)
 
     def _wake(self) -> None:
-        if self._submitted != self._seen and time.monotonic() < self._wake_by_s:
-            self._seen = self._submitted
+        if self._is_busy() and time.monotonic() < self._wake_by_s:
             self._loop.call_soon(self._wake)  # after another look at the connections
             return
         for intake in self._waiting:
             intake.wake()
         self._waiting.clear()
+
+    def _is_busy(self) -> bool:
+        """Whether the loop has had requests to submit since the last look; or any work, where a device waits for it."""
+        is_held = any(intake.gather_until_s == self._wake_by_s for intake in self._waiting)
+        worked_s = self._host.policy.worked_s if self._host is not None and is_held else 0.0
+        seen, self._seen, self._worked_s = (self._seen, self._worked_s), self._submitted, worked_s
+        return seen != (self._submitted, worked_s)
 
     def deliver(self) -> None:
         """Results that are there by now go to who waits for them; on the loop."""

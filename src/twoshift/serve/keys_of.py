@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keyed import Asked, RequestKeys
 from twoshift.serve.model import Answer
@@ -43,9 +43,9 @@ def text_keys(
     if given is not None:
         values = given if isinstance(given, list) else [given]
         if by_key is None:
-            raise InvalidInput("keys", values[:3], f"no keys: {model.name} has no precomputed answers")
+            raise Inapplicable("keys", values[:3], f"because {model.name} has no precomputed answers")
         if len(values) != len(rows):
-            raise InvalidInput("keys", f"{len(values)} keys", f"{len(rows)}, one for each text of `input`")
+            raise InvalidInput("keys", f"{len(values)} keys", f"{len(rows)} keys, one for each text of `input`")
         return RequestKeys(values, "keys[{}]")
     if by_key is None or not by_key.text_is_key:
         return None

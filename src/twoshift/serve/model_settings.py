@@ -1,4 +1,4 @@
-"""What a server is asked to do with one model."""
+"""Settings of one model of a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from twoshift.declare import check, setting
 from twoshift.declare import key as table_key  # a model has a setting of that name
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.loading_settings import (
     AtLeast,
     BatchInvariant,
@@ -62,7 +62,9 @@ def _are_adapters(given: dict[str, str]) -> bool:
     return all(0 < len(name) <= _LONGEST_NAME and name.isprintable() and path for name, path in given.items())
 
 
-_NAMED = each_named("NAME=FOLDER", "folders of adapters by printable names of up to 100 characters", _are_adapters)
+_NAMED = each_named(
+    "NAME=FOLDER", "folders of adapters, each under a printable name of up to 100 characters", _are_adapters
+)
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -105,7 +107,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     metric: Metric = "exact"
     at_least: AtLeast = None
     reference: Reference = None
-    tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
+    tool_parser: Annotated[
+        str | None, setting(_PARSER, text("NAME"), shown="no parser: only forced tool calls work")
+    ] = None
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     registry: Annotated[
         str | None,
@@ -158,42 +162,43 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             most is None or most >= least, "max_replicas", most, f"at least {least}, the minimum number of replicas"
         )
         bounded = self.min_replicas is None or most is not None
-        _require(bounded, "min_replicas", self.min_replicas, "max_replicas to be set, too")
+        _refuse(not bounded, "min_replicas", self.min_replicas, "without max_replicas")
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         check_precomputed(self)
 
     def check_rows(self) -> None:
         """Raises InvalidInput where something is said that only a language model has."""
         for name in ("ttft_ms", "tpot_ms"):
-            accepted = f"slo_ms instead: {self.model} is not a language model"
-            _require(getattr(self, name) is None, name, getattr(self, name), accepted)
-        _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
-        given = ", ".join(self.adapters)
-        _require(not self.adapters, "adapters", given, f"none: {self.model} is not a language model")
+            why = f"because {self.model} is not a language model: use slo_ms"
+            _refuse(getattr(self, name) is not None, name, getattr(self, name), why)
+        why = f"because {self.model} is not a language model"
+        _refuse(self.tool_parser is not None, "tool_parser", self.tool_parser, why)
+        _refuse(bool(self.adapters), "adapters", ", ".join(self.adapters), why)
         check_no_llm(self, self.model)
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""
-        accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
-        _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
-        _require(self.index is None, "index", self.index, f"no value: {self.model} has no vectors")
-        accepted = f"no value: {self.model} is a language model"
-        _require(self.precomputed is None, "precomputed", self.precomputed, accepted)
+        why = "for a language model, whose latency depends on the length of the answer: use ttft_ms and tpot_ms"
+        _refuse(self.slo_ms is not None, "slo_ms", self.slo_ms, why)
+        why = f"because {self.model} is a language model, which returns no vectors"
+        _refuse(self.index is not None, "index", self.index, why)
+        why = f"because {self.model} is a language model"
+        _refuse(self.precomputed is not None, "precomputed", self.precomputed, why)
         for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
-            _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
+            _refuse(value is not None, name, value, "for a language model: the value follows from tpot_ms")
         for name, usual in (("too_long", "cut"), ("empty", "answer")):
             value = getattr(self, name)
-            _require(value == usual, name, value, "no value: a language model refuses prompts that are too long")
+            _refuse(value != usual, name, value, why)
 
     @property
     def load_timeout_s(self) -> float:
-        """For loading and warming up."""
+        """Time limit for loading and warming up."""
         return parse_duration(self.load_timeout, "load_timeout")
 
     @property
     def slo_s(self) -> float:
-        """Of a request."""
+        """Latency objective of a request."""
         return (_SLO_MS if self.slo_ms is None else self.slo_ms) / 1e3
 
     @property
@@ -214,7 +219,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def is_scaled(self) -> bool:
-        """Whether the number of its replicas changes by itself."""
+        """Whether the number of replicas is scaled automatically."""
         return self.max_replicas is not None and (self.min_replicas is not None or self.max_replicas > self.replicas)
 
     def job_replicas(self, engine: str) -> int:
@@ -225,7 +230,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def first_replicas(self) -> int:
-        """How many it begins with."""
+        """Number of replicas at the start."""
         return max(self.replicas, self.min_replicas or 1)
 
 
@@ -240,7 +245,7 @@ def check_names(models: Mapping[str, ModelSettings]) -> None:
 
 
 def name_of(model: str) -> str:
-    """What clients say where nobody has said it: the class, or the file's or folder's name."""
+    """Default name of a model for clients: its class, or the name of its file or folder."""
     if (ref := parse_ref(model)) is not None and ref.is_explicit:
         return ref.name
     last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
@@ -250,3 +255,8 @@ def name_of(model: str) -> str:
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:
     if not holds:
         raise InvalidInput(field, value, accepted)
+
+
+def _refuse(is_given: bool, field: str, value: object, why: str) -> None:
+    if is_given:
+        raise Inapplicable(field, value, why)

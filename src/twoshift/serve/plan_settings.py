@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from twoshift.declare import Declared, declared, setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.policy.plan.data_sheet import DataSheetCurve
 from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape
 from twoshift.policy.plan.overview import LARGEST_BATCH, Hardware, OverviewAsk
@@ -80,7 +80,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_fields() -> Mapping[str, Declared]:
-    """By name, in their order."""
+    """The fields by name, in order."""
     return declared(PlanSettings)
 
 
@@ -101,7 +101,7 @@ def read_plan(given: Mapping[str, str]) -> PlanSettings:
         missing = "item_ms" if read.get("item_ms") is None else "overhead_ms"
         raise InvalidInput(missing, None, "a value: a call needs overhead_ms and item_ms")
     if "profile" in read and "item_ms" in read:
-        raise InvalidInput("profile", read["profile"], "either a profile, or overhead_ms and item_ms")
+        raise Inapplicable("profile", read["profile"], "with overhead_ms and item_ms, which describe another curve")
     return PlanSettings(**read)
 
 

@@ -1,4 +1,4 @@
-"""Answers that are there already, as the settings of a model have them."""
+"""Settings of precomputed answers of a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from twoshift.answers.redis_place import is_redis, redis_package, redis_place
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.units import parse_duration
 from twoshift.values import FLAG, choice, size, span, text
 
@@ -71,11 +71,11 @@ WriteBackSize = Annotated[
 
 
 def check_precomputed(settings: Any) -> None:
-    """Raises InvalidInput where settings are there that need others."""
+    """Raises InvalidInput for settings that need other settings."""
     if settings.precomputed is None:
         for name, usual in _SETTINGS.items():
             if (value := getattr(settings, name)) != usual:
-                raise InvalidInput(name, value, "--precomputed to be set, too")
+                raise Inapplicable(name, value, "without --precomputed")
         return
     if settings.key is None:
         raise InvalidInput("key", None, "--key with the column whose values are the keys of the answers")
@@ -83,12 +83,12 @@ def check_precomputed(settings: Any) -> None:
         redis_place(settings.precomputed, "precomputed")
         redis_package(settings.precomputed)
         if settings.write_back_size != WRITE_BACK_BYTES:
-            accepted = "no value: Redis limits its memory with maxmemory"
-            raise InvalidInput("write_back_size", settings.write_back_size, accepted)
+            why = "with Redis, which limits its own memory (maxmemory)"
+            raise Inapplicable("write_back_size", settings.write_back_size, why)
     if settings.write_back and settings.on_miss != "live":
-        raise InvalidInput("write_back", True, "--on-miss live: nothing is computed with --on-miss error")
+        raise Inapplicable("write_back", True, "with --on-miss error, which computes no answer live")
     if not settings.write_back and settings.write_back_size != WRITE_BACK_BYTES:
-        raise InvalidInput("write_back_size", settings.write_back_size, "--write-back to be set, too")
+        raise Inapplicable("write_back_size", settings.write_back_size, "without --write-back")
 
 
 def max_age_s(settings: Any) -> float | None:

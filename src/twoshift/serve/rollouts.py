@@ -16,7 +16,7 @@ import msgspec
 from twoshift.closable_thread import ClosableThread
 from twoshift.config import home
 from twoshift.decodable import decodable
-from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, NotFound, TryLater, TwoshiftError, WrongState
 from twoshift.policy.answer_differences import DifferenceSummary
 from twoshift.prediction_ports import Prediction
 from twoshift.registry.names import parse_ref
@@ -131,7 +131,7 @@ class Rollouts:
             found = self._store.list(1, rollout)
             if found:
                 return found[0]
-            raise NotFound("rollout", rollout, "a deployment that has had a rollout")
+            raise NotFound("rollout", rollout, "a deployment with at least one rollout")
         return self._store.get(rollout)
 
     def events(self, rollout_id: str) -> list[RolloutEvent]:
@@ -154,7 +154,7 @@ class Rollouts:
         record = self.get(rollout)
         words = f"{what} {who[:_LONGEST_WHO]}{f': {why[:500]}' if why else ''}".strip()
         if not self._store.ask(record.id, words):
-            raise InvalidInput("rollout", record.id, f"a rollout that is not over; this one was {record.stage}")
+            raise WrongState("rollout", record.stage.replace("_", " "), "only a rollout in progress can be changed")
         self._woken.set()
         return self._store.get(record.id)
 
@@ -170,15 +170,15 @@ class Rollouts:
         if ref is None:
             raise InvalidInput("model", asked.model, "a version in the registry: NAME:4 or NAME@alias")
         if asked.share is not None and asked.mode != "canary":
-            raise InvalidInput("share", asked.share, f"no share with the mode {asked.mode}: only canary takes one")
+            raise Inapplicable("share", asked.share, f"with the mode {asked.mode}: only the mode canary has a share")
         if asked.deployment is not None:
             if asked.deployment not in known:
                 raise NotFound("deployment", asked.deployment, f"one of {', '.join(sorted(known))}")
             return known[asked.deployment]
         found = [name for name, each in self._settings.items() if name in known and _is_of(ref.name, name, each)]
         if len(found) != 1:
-            which = ": name one of them (`deploy --as`)" if found else ""
-            told = f"one of {', '.join(sorted(found or known))}, which this server serves{which}"
+            which = ": choose one with `deploy --as`" if found else ""
+            told = f"one of the deployments of this server, {', '.join(sorted(found or known))}{which}"
             raise (InvalidInput if found else NotFound)("deployment", None if found else ref.name, told)
         return known[found[0]]
 
@@ -200,8 +200,8 @@ class Rollouts:
             active = next((other for other in self._store.active() if other.deployment == name), None)
             if active is None:
                 raise TryLater(f"a rollout of {name} has just ended", _TICK_S)
-            accepted = f"no other rollout of {name}: {active.id} to {active.candidate} is running"
-            raise InvalidInput("model", asked.model, f"{accepted}; promote it or roll it back first")
+            why = f"because the rollout {active.id} of {name} to {active.candidate} is in progress"
+            raise Inapplicable("model", asked.model, f"{why}: promote it or roll it back first")
         self._woken.set()
         return record
 
@@ -308,8 +308,12 @@ def _is_of(model: str, name: str, settings: ModelSettings) -> bool:
 
 def _check_other(deployment: Deployment, stable: str, candidate: str) -> None:
     if stable == candidate:
-        raise InvalidInput("model", candidate, f"another version than {candidate}, which {deployment.name} serves now")
+        raise InvalidInput(
+            "model", candidate, f"a version other than {candidate}, which {deployment.name} already serves"
+        )
     ref = parse_ref(candidate)
     if ref is not None and str(ref.version) == deployment.version:  # clients could not tell them apart
-        accepted = f"a version with another number than {deployment.version}, which {stable} has"
-        raise InvalidInput("model", candidate, f"{accepted}; push the version again, or deploy it by the settings")
+        accepted = f"a version number other than {deployment.version}, the number of the stable version {stable}"
+        raise InvalidInput(
+            "model", candidate, f"{accepted}; push the version again, or change the model in the settings"
+        )

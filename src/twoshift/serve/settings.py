@@ -1,4 +1,4 @@
-"""What a server is asked to do, read once from flags or a file."""
+"""Settings of a server, from options or a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.loading_settings import RegistryLocation
 from twoshift.logs import LogFormat
 from twoshift.serve.console_settings import ConsoleHosts, HasConsole
@@ -50,13 +50,13 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     @property
     def retention_s(self) -> float:
-        """After which a file goes, unless it says otherwise."""
+        """Lifetime of a file, unless the file has its own."""
         return parse_duration(self.retention, "retention")
 
 
 @decodable
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A server: where it listens, what it serves, and to whom."""
+    """Settings of a server: address, models, keys and limits."""
 
     models: Annotated[dict[str, ModelSettings], key("Models, by the name that clients use.")]
     keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
@@ -148,33 +148,34 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         accepted = "1, because engine = ray uses a single front-end process"
         _require(self.engine == "local" or self.fronts in (None, 1), "fronts", self.fronts, accepted)
         if any(each.min_replicas == 0 for each in self.models.values()):
-            accepted = "at least 1 with engine = ray, which keeps a replica"
+            accepted = "at least 1 with engine = ray, which always keeps one replica"
             _require(self.engine == "local", "min_replicas", 0, accepted)
             accepted = "1: front-end processes cannot wake a model with min_replicas = 0"
             _require(self.fronts in (None, 1), "fronts", self.fronts, accepted)
-        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray to be set, too")
+        if self.address is not None and self.engine != "ray":
+            raise Inapplicable("address", self.address, "without engine = ray")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or API keys (`twoshift key`), or --open to let everyone on the network send requests"
             raise InvalidInput("host", self.host, accepted)
 
     @property
     def is_private(self) -> bool:
-        """Whether only those who are on this machine anyway can ask, without a key."""
+        """Whether only users of this machine can send requests without a key."""
         return not self.keys and _is_loopback(self.host)
 
     def price_of(self, model: str) -> float | None:
-        """Dollars for an hour of a device that serves it; None where nobody has said."""
+        """Price per hour of a device that serves this model, in dollars; None if not set."""
         own = self.models[model].price_usd_per_hour
         return self.price_usd_per_hour if own is None else own
 
     @property
     def grace_s(self) -> float:
-        """What was admitted may finish within this."""
+        """Time in which admitted requests may finish at shutdown."""
         return parse_duration(self.grace, "grace")
 
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> ServeSettings:
-    """A server's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
+    """Settings from a server's TOML file, overridden by the given options; raises InvalidInput that names the key."""
     data = read_toml(path, "--config")
     with naming_file(path, overrides):
         return make_settings({**data, **overrides})

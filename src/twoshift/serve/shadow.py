@@ -205,7 +205,7 @@ class Shadow:
         if is_language_model(model):
             return self._asked_texts(model, rows), None
         if isinstance(model, ServedModel) and not isinstance(model.engine.runtime, LookupRuntime):
-            given = pieced(model.engine.runtime, model.info.texts.too_long)(rows)
+            given = pieced(model.engine, model.info.texts.too_long)(rows)
             result = model.engine.submit_block(given.rows, owner=self._owner).result(_ANSWER_S)
             if result.errors:
                 raise next(iter(result.errors.values()))
@@ -255,7 +255,7 @@ def shadow_of(table: RolloutTable, split: VersionSplit[Deployment], loop: asynci
 
 def compare_function(word: str) -> CompareAnswers:
     """file.py:function; raises InvalidInput."""
-    accepted = "file.py:function with a function of a row, the stable version's answer and the candidate's"
+    accepted = "file.py:function, called with a row, the stable version's answer and the candidate's answer"
     source, _, name = word.rpartition(":")
     path = Path(source).expanduser()
     if not source.endswith(".py") or not name.isidentifier() or not path.is_file():

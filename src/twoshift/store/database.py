@@ -7,10 +7,11 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, column, create_engine, event, inspect, select, table
+from sqlalchemy import Connection, Engine, Table, column, create_engine, event, inspect, select, table
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,7 +22,7 @@ from twoshift.policy.retries import RetryPolicy
 from twoshift.retrying import retried
 from twoshift.store.turn import WriteTurn
 
-__all__ = ["Database", "newest_revision"]
+__all__ = ["Database", "newest_revision", "upsert_into"]
 
 _BUSY_MS = 5_000  # that a writer waits for another one
 _RETRY_S = 1.0
@@ -111,7 +112,7 @@ class Database:
     def _damaged(self, why: str) -> Broken:
         self.close()
         what = f"the database file {self._file} is damaged ({why}) and was not changed"
-        return Broken(f"{what}: restore it from a backup, or move it away to start with an empty database")
+        return Broken(f"{what}: restore the file from a backup, or move it away to start with an empty database")
 
     def _unusable(self, why: str) -> Broken:
         self.close()
@@ -173,6 +174,11 @@ class Database:
         if not self._is_silent and not self._closed.is_set():
             _logger.error("%s", error)
         self._is_silent = True
+
+
+def upsert_into(into: Table, connection: Connection) -> Any:
+    """An insert that can update instead, as this kind of database has it; what other kinds have is not imported."""
+    return import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(into)
 
 
 def _checked(url: str) -> str:
@@ -269,11 +275,11 @@ def _accepted(engine: Engine, config: Any, error: Exception) -> str:
     with engine.connect() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     if current is None or current in {each.revision for each in scripts.walk_revisions()}:
-        return f"a database that can be brought up to date ({_first_line(error)})"
+        return f"a database whose tables can be migrated to this version ({_first_line(error)})"
     return (
-        "a database of this version of Twoshift or an older one. A newer version has changed this one "
-        f"(to {current}; this version knows up to {scripts.get_current_head()}): use that version, or restore a copy "
-        "from before the upgrade"
+        "a database of this version of Twoshift or an older one. A newer version of Twoshift has migrated this "
+        f"database (to {current}; this version knows up to {scripts.get_current_head()}): use that version, or restore "
+        "a copy from before the upgrade"
     )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from twoshift.store.database import Database
+from twoshift.store.database import Database, upsert_into
 from twoshift.store.tables import deployment_minutes
 
 __all__ = ["SqlMinutes"]
@@ -34,8 +33,7 @@ class SqlMinutes:
         def add(connection: Connection) -> None:
             old = deployment_minutes.c.minute < forget_before_unix_s / _MINUTE_S
             connection.execute(delete(deployment_minutes).where(old))
-            kind: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-            made = kind.insert(deployment_minutes)
+            made = upsert_into(deployment_minutes, connection)
             keys = deployment_minutes.primary_key.columns
             if rows:
                 connection.execute(

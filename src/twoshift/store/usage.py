@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from twoshift.store.database import Database
+from twoshift.store.database import Database, upsert_into
 from twoshift.store.tables import usage_days
 from twoshift.usage_ports import DeviceUsage
 
@@ -30,8 +29,7 @@ class SqlUsage:
         values = [{**asdict(each), "version": each.version or "1", "writer": writer} for each in counted]
 
         def put(connection: Connection) -> None:
-            kind: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-            made = kind.insert(usage_days)
+            made = upsert_into(usage_days, connection)
             newer = {name: made.excluded[name] for name in _COUNTED}
             connection.execute(
                 made.on_conflict_do_update(index_elements=usage_days.primary_key.columns, set_=newer), values

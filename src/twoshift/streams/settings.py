@@ -13,7 +13,7 @@ from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, declared, setting, settings_of
 from twoshift.decodable import decodable
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.values import FLAG, duration, size, text, whole
 
 __all__ = ["POSTGRES", "StreamJobSettings", "StreamSettings", "make_stream", "read_stream"]
@@ -66,8 +66,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     once: Annotated[bool, setting("Stop when all rows that are in the source now are committed.", FLAG)] = False
     settle: Annotated[
         float,
-        setting("Read a local file when it has not changed for this time, and a PostgreSQL row this time after it is "
-                "first seen.", duration(zero=True), shown="2s")] = 2.0
+        setting("Wait before reading: a local file is read when it has not changed for this long, a PostgreSQL row "
+                "is read this long after it is first seen.", duration(zero=True), shown="2s")] = 2.0
     buffer: Annotated[
         float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
@@ -86,9 +86,9 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         for name in ("table", "cursor"):
             value = getattr(self, name)
             if is_database and value is None:
-                raise InvalidInput(name, None, "a value: the source is a database")
+                raise InvalidInput(name, None, "a value, because the source is a database")
             if not is_database and value is not None:
-                raise InvalidInput(name, value, "no value: the source is not postgresql://")
+                raise Inapplicable(name, value, "because the source is not a postgresql:// URL")
         if self.compact == 1:
             raise InvalidInput("compact", self.compact, "0, or at least 2 parts to merge")
 

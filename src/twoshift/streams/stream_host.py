@@ -17,7 +17,7 @@ import msgspec
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.job_seats import LiveFleet, Payer, Used
 from twoshift.closable_thread import ClosableThread
-from twoshift.errors import Elsewhere, InvalidInput, TwoshiftError
+from twoshift.errors import Elsewhere, TwoshiftError, WrongState
 from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord, JobStore
 from twoshift.streams.hosted_stream import HostedStream
@@ -101,15 +101,15 @@ class StreamHost:
 
     def pause(self, stream_id: str) -> JobRecord:
         """Stop it after the windows in work, until it is told to go on; raises NotFound, InvalidInput."""
-        return self._moved(stream_id, JobMove.PAUSE, "a stream that runs")
+        return self._moved(stream_id, JobMove.PAUSE, "only a running stream can be paused")
 
     def resume(self, stream_id: str) -> JobRecord:
         """Go on with one that was paused, or that failed; raises NotFound, InvalidInput."""
-        return self._moved(stream_id, JobMove.RESUME, "a stream that is paused or has failed")
+        return self._moved(stream_id, JobMove.RESUME, "only a stream that is paused or has failed can be resumed")
 
     def cancel(self, stream_id: str) -> JobRecord:
         """Stop it now and for good; what it has committed stays. Raises NotFound, InvalidInput."""
-        return self._moved(stream_id, JobMove.CANCEL, "a stream that has not ended")
+        return self._moved(stream_id, JobMove.CANCEL, "a stream that has ended cannot be cancelled")
 
     def snapshots(self) -> dict[tuple[str, str], tuple[StreamSnapshot, float]]:
         """How those that run stand, with their objectives; by id and model."""
@@ -147,12 +147,12 @@ class StreamHost:
 
     # What the store wants, and what is
 
-    def _moved(self, stream_id: str, move: JobMove, accepted: str) -> JobRecord:
+    def _moved(self, stream_id: str, move: JobMove, why_not: str) -> JobRecord:
         """The store says it first: whoever starts this server again must know."""
         self._check_ours()
         before = self._store.get(stream_id)
         if not self._store.move(stream_id, move, str(move.after)):
-            raise InvalidInput("stream", str(before.state), accepted)
+            raise WrongState("stream", str(before.state), why_not)
         self._store.note(stream_id, str(move.after))
         self._look_now()
         return self._store.get(stream_id)

@@ -20,7 +20,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.batch.stores.known import without_password
 from twoshift.blobs.roots import BROKERS
 from twoshift.declare import declared
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.ports import JobRecord, JobStore
 from twoshift.streams.known import outlet_for, source_for
 from twoshift.streams.settings import StreamJobSettings, StreamSettings, make_stream
@@ -75,7 +75,7 @@ class StreamIntake:
     def _settings(self, data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
         for name in (*_NOT_THEIRS, "metrics_port"):
             if data.get(name) is not None:
-                raise InvalidInput(name, data[name], "no value: a stream on a server runs on the server's own replicas")
+                raise Inapplicable(name, data[name], "on a server: the stream runs on the server's own replicas")
         if "source" not in data:
             raise InvalidInput("source", None, "the source of the rows")
         stream, job = make_stream(data)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twoshift.batch.device import WorkDevice
+from twoshift.batch.job_seats import Seat
 from twoshift.batch.settings import JobSettings
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
@@ -54,15 +55,10 @@ class StreamTask:
     has_committed: bool = False  # at another replica, or before a restart
 
     def begin(
-        self,
-        device: WorkDevice,
-        owner: BlockOwner,
-        name: str,
-        send: Callable[[StreamReport | StreamEnded], None],
-        ended: Callable[[], None],
+        self, seat: Seat, name: str, send: Callable[[StreamReport | StreamEnded], None], ended: Callable[[], None]
     ) -> StreamWorker:
         """Begin, or go on behind what is committed."""
-        return StreamWorker(self, device, owner, send, ended)
+        return StreamWorker(self, seat.device, seat.owner, send, ended)
 
 
 class StreamWorker:

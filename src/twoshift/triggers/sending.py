@@ -10,6 +10,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 from twoshift._version import __version__
 from twoshift.policy.addresses import Target, is_public, target_of
@@ -35,11 +37,20 @@ class Sender:
         limit_s: float = _LIMIT_S,
     ) -> None:
         self._private_too, self._resolve, self._limit_s = private_too, resolve or _resolved, limit_s
-        self._context = context or ssl.create_default_context()
-        self._httpx = importlib.import_module("httpx")
+        self._context = context
+
+    def load(self) -> None:
+        """What the first call needs: a tenth of a second, which live requests would have to wait for later."""
+        self._context = self._context or ssl.create_default_context()
+        _ = self._httpx
+
+    @cached_property
+    def _httpx(self) -> Any:
+        return importlib.import_module("httpx")
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer; raises Undelivered, and InvalidInput where the URL may not be called."""
+        self.load()
         until_s = time.monotonic() + self._limit_s
         target = target_of(url, self._private_too)
         addresses = self._addresses(target, until_s)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from twoshift.errors import Broken, InvalidInput, NotInstalled, UnusableModel
+from twoshift.errors import Broken, Inapplicable, InvalidInput, NotInstalled, UnusableModel
 from twoshift.registry.artifact import Artifact, ArtifactFile, files_below
 from twoshift.registry.hub_cache import cached_snapshot, wanted_files
 from twoshift.registry.mlflow_folder import MLMODEL, is_registry_uri, mlflow_artifact, mlflow_download
@@ -41,7 +41,7 @@ def _artifact(source: str, scratch: Path, trust_pickle: bool, registry: str | No
     if is_registry_uri(source):
         return _folder(mlflow_download(source, scratch), source, trust_pickle, scratch)
     if is_address(source):
-        raise InvalidInput("SOURCE", source, "a model with files: this one runs on another server")
+        raise InvalidInput("SOURCE", source, "a model with files: this model runs on another server")
     if source in (MINILM, SMOLLM):
         return _folder(find_minilm() if source == MINILM else smollm_folder(), source, trust_pickle, scratch)
     if (snapshot := cached_snapshot(source)) is not None:
@@ -81,7 +81,9 @@ def _file(path: Path, source: str) -> Artifact:
 def _python(source: str) -> Artifact:
     file, _, name = source.rpartition(":")
     if not file.endswith(".py"):
-        raise InvalidInput("SOURCE", source, "the class in a file: file.py:Class; an installed package is not copied")
+        raise InvalidInput(
+            "SOURCE", source, "a class in a file (file.py:Class), because the registry copies no installed package"
+        )
     _check(source)
     path = Path(file).expanduser()
     return Artifact(f"{path.name}:{name}", (ArtifactFile(path.name, path),), source)
@@ -135,7 +137,7 @@ def checked(artifact: Artifact, scratch: Path, load: Callable[[str], LoadedFacts
         accepted = f"{error.accepted.replace(str(folder), _place(artifact))} (--no-check pushes it without this check)"
         if str(folder) in error.field:  # a place in a file of the model
             raise InvalidInput(error.field.replace(str(folder), _place(artifact)), error.value, accepted) from error
-        kind = type(error) if isinstance(error, NotInstalled | UnusableModel) else InvalidInput
+        kind = type(error) if isinstance(error, Inapplicable | NotInstalled | UnusableModel) else InvalidInput
         raise kind("SOURCE", artifact.source, accepted) from error
     except Broken as error:
         raise type(error)(str(error).replace(str(folder), _place(artifact))) from error

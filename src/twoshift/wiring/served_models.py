@@ -130,7 +130,7 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
             raise
     engine = LlmEngine(runtime, profile.cost, objective, live_cost=profile.live_cost)
     keeper = StepProfileKeeper(profile, engine.learned_costs, compared_steps(runtime.shape), profiles())
-    return ServedLlm(name, engine, keeper)
+    return ServedLlm(name, engine, keeper, profile.stream_token_s)
 
 
 def _gated(settings: ModelSettings, note: Callable[[str], None]) -> LlmRuntime:

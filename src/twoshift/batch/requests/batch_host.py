@@ -17,7 +17,7 @@ from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.wanted import check_wanted, fingerprint, new_record, retried
 from twoshift.batch.settings import JobSettings
 from twoshift.batch_ports import BatchRecord, BatchStore, BatchWanted
-from twoshift.errors import InvalidInput, NotFound, TwoshiftError
+from twoshift.errors import InvalidInput, NotFound, TwoshiftError, WrongState
 from twoshift.ports import Blobs
 from twoshift.types import BatchStatus, JobKindName
 
@@ -92,7 +92,7 @@ class BatchHost:
         """With its files; raises NotFound, and InvalidInput where it is not over."""
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over:
-            raise InvalidInput("batch", str(found.status), "a batch that has ended: cancel this one first")
+            raise WrongState("batch", str(found.status), "cancel it before you delete it")
         self.files.drop_folder(batch_id)
         self._store.remove_batch(batch_id)
         for file_id in (found.input_file_id, found.output_file_id, found.error_file_id):
@@ -108,9 +108,7 @@ class BatchHost:
         cancelled = self._store.cancel_batch(batch_id)
         if cancelled is None:
             status = str(self._store.batch(batch_id, owner).status)
-            raise InvalidInput(
-                "batch", status, "a batch that is still running; a batch that has ended cannot be cancelled"
-            )
+            raise WrongState("batch", status, "a batch that has ended cannot be cancelled")
         self.wake(batch_id)
         self._clerks.check_first(cancelled.owner, batch_id)
         return cancelled
@@ -124,8 +122,9 @@ class BatchHost:
         """
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
-            told = f"{found.status}, {found.failed} failed"
-            raise InvalidInput("batch", told, "a batch that has ended with failed requests")
+            only = "only a batch that has ended with failed requests can be retried"
+            why = f"{found.failed} of its requests have failed; {only}"
+            raise WrongState("batch", str(found.status), why)
         wanted = retried(found, window, models)
         check_wanted(wanted)
         allowance = self._jobs.allowance_of(found.owner)

@@ -61,7 +61,7 @@ def cost_command(
     words = ""
     if len(made.rows) > 1:
         words = (
-            f"A batch of {made.rows[-1].batch:,} against {made.rows[0].batch:,}: "
+            f"A batch of {made.rows[-1].batch:,} instead of {made.rows[0].batch:,}: "
             f"{made.throughput_gain:.1f}x the throughput, {made.cost_gain:.1f}x cheaper per item."
         )
     show(as_json, data, source.name, _rows_table(made.rows), words)
@@ -113,7 +113,8 @@ def cap_command(
     """Find the largest batch of background rows that delays a live request by at most a given share of the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cap(source.cost, slo_ms / 1e3, share, source.row, quantile)
-    words = cap_words(made) + (f" Computed with the {quantile:.0%} quantile of the profile's calls." if profile else "")
+    how = f" Computed with the {quantile:.0%} quantile of the call times in the profile." if profile else ""
+    words = cap_words(made) + how
     data = {
         "batch": made.batch,
         "call_ms": made.call_s * 1e3,
@@ -180,7 +181,7 @@ def _row_fields(row: CostRow) -> dict[str, object]:
 
 
 def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> FittingTable:
-    columns = ["batch", "ms an item", "items/h", "$/h", "$/million", "ms a call", "<in SLO"]
+    columns = ["batch", "ms per item", "items/h", "$/h", "$/million", "ms per call", "<in SLO"]
     fits = {True: "yes", False: "no", None: "-"}
     cells = [
         [
@@ -208,7 +209,7 @@ def _chart(made: Sweep, source: CurveSource[Curve], slo_ms: float | None) -> Tex
         xs=[r.batch for r in made.rows],
         series=[
             Series("call, ms", "○", "cyan", call_ms),
-            Series("an item, ms", "●", "green", lambda batch: call_ms(batch) / batch),
+            Series("item, ms", "●", "green", lambda batch: call_ms(batch) / batch),
         ],
         level=None if slo_ms is None else (f"SLO {pretty(slo_ms)} ms", slo_ms),
         at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),

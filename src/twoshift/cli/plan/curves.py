@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from twoshift.cli.params import option_of
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import Curve, RowSize
 from twoshift.serve.measured_curves import MeasuredCurve
@@ -68,13 +68,13 @@ def chosen_curve(
     """The profile, or the line through the two figures; raises InvalidInput where it is neither or both."""
     if profile is not None:
         if overhead_ms is not None or item_ms is not None:
-            raise InvalidInput("profile", profile, "either a profile or --overhead-ms and --item-ms, not both")
+            raise Inapplicable("profile", profile, "with --overhead-ms or --item-ms, which describe another curve")
         return _profile(profile, row_tokens)
     if overhead_ms is None or item_ms is None:
         missing = "overhead_ms" if overhead_ms is None else "item_ms"
         raise InvalidInput(missing, None, "both --overhead-ms and --item-ms, or --profile NAME")
     if row_tokens is not None:
-        raise InvalidInput("row_tokens", row_tokens, "no value without --profile, because --item-ms is already per row")
+        raise Inapplicable("row_tokens", row_tokens, "without --profile: --item-ms is already the time per row")
     cost = CallCost.line(overhead_ms / 1e3, item_ms / 1e3)
     return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms per call + {item_ms:g} ms per item")
 
@@ -116,7 +116,9 @@ def _found(store: Profiles, name: str) -> Profile:
         return store.get(near[0])
     listed = "".join(f"\n  {each}" for each in near or names)
     which = f"one of the {len(near)} profiles that match" if near else "a stored profile"
-    raise InvalidInput("profile", name, f"{which}:{listed or ' none yet; `twoshift profile MODEL` makes one'}")
+    raise InvalidInput(
+        "profile", name, f"{which}:{listed or ' there is none yet; `twoshift profile MODEL` creates one'}"
+    )
 
 
 def _model(store: Profiles, name: str) -> str | None:

@@ -9,7 +9,7 @@ from twoshift.cli.output import plain, pretty, show, table
 from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.plan.app import app
 from twoshift.cli.plan.settings import MemorySettings, RooflineSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape, MemoryPlan, plan_memory
 from twoshift.policy.plan.roofline import DEVICES, Device, Roofline, call_work, plan_roofline
 from twoshift.units import format_bytes, format_duration
@@ -63,7 +63,7 @@ def model_shape(model: str, *given: float | None) -> tuple[float, int, int, int]
     from twoshift.runtime.llm import llm_folder
 
     if any(value is not None for value in given):
-        raise InvalidInput("model", model, "either a model, or --params, --layers, --kv-heads and --head-dim")
+        raise Inapplicable("model", model, "with --params, --layers, --kv-heads or --head-dim, which it replaces")
     folder = llm_folder(model)
     return folder.params, folder.layers, folder.kv_heads, folder.head_dim
 

@@ -11,7 +11,7 @@ from twoshift.cli.plan.app import app
 from twoshift.cli.plan.decoding import check_one
 from twoshift.cli.plan.token_rates import TokenRates, rates_on
 from twoshift.cli.plan.token_settings import TokenSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.tokens import (
     QUANTISATION_SPEEDUP,
@@ -76,7 +76,7 @@ def _rates(settings: TokenSettings, price: float) -> TokenRates | None:
     if settings.profile is not None or settings.device is not None:
         return rates_on(settings, price)
     if settings.sequences is not None:
-        raise InvalidInput("sequences", settings.sequences, "no value without --profile or --device")
+        raise Inapplicable("sequences", settings.sequences, "without --profile or --device")
     return None
 
 

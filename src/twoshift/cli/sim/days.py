@@ -13,7 +13,7 @@ from twoshift.cli.sim.app import app
 from twoshift.cli.sim.day_replay import replay_day
 from twoshift.cli.sim.devices import chosen_device, read_trace
 from twoshift.cli.sim.settings import DaySettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 from twoshift.units import format_count
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _check_replay(said: Mapping[str, Any]) -> None:
     is_replay = "replay" in said
     for name in said:
         if name != "replay" and (name in _OF_REPLAY) is not is_replay:
-            accepted = "no --replay: this option simulates a day" if is_replay else "--replay FILE to be set, too"
-            raise InvalidInput(name, said[name], accepted)
+            why = "with --replay, which repeats recorded decisions" if is_replay else "without --replay FILE"
+            raise Inapplicable(name, said[name], why)
 
 
 def day_data(spec: DaySpec, result: DayResult) -> dict[str, Any]:
@@ -179,12 +179,12 @@ def day_words(spec: DaySpec, result: DayResult) -> str:
     lost = result.online_alone.in_slo - ours.in_slo
     if lost > 0.005:
         lines.append(
-            f"Batch work costs live requests {lost:.1%} of their answers inside the SLO: bursts arrive while the "
+            f"With batch work, {lost:.1%} fewer live requests are answered inside the SLO: bursts arrive while the "
             "device runs a background call. A smaller --call-budget-ms avoids this."
         )
     if spec.batch_items:
         share_done = ours.batch_done / spec.batch_items
         when = "" if ours.batch_finished_hour is None else f" after {ours.batch_finished_hour:.1f} h"
-        more = "" if share_done >= 1 else " The rest needs more --max-devices or a longer day."
+        more = "" if share_done >= 1 else " The remaining rows need a higher --max-devices."
         lines.append(f"Batch: {format_count(ours.batch_done)} rows ({share_done:.0%}){when}.{more}")
     return "\n".join(lines)

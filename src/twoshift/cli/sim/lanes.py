@@ -14,7 +14,7 @@ from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import app
 from twoshift.cli.sim.devices import chosen_device, chosen_server, read_trace
 from twoshift.cli.sim.settings import LanesSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 
 if TYPE_CHECKING:
     from twoshift.sim.lanes import LanesResult, LanesSpec
@@ -45,7 +45,7 @@ def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     check_writable(report, "--report", others=[settings.trace, record])
     check_writable(record, "--record", others=[settings.trace])
     if record and settings.shown_policies != ("twoshift",):
-        raise InvalidInput("record", record, "no value unless --policy is twoshift: the other policies have no journal")
+        raise Inapplicable("record", record, "without --policy twoshift: the other policies write no journal")
     spec = _spec(settings)
     results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in settings.shown_policies}
     if report:
@@ -104,9 +104,7 @@ def _check_alone(settings: LanesSettings) -> None:
     flags = flags_of(LanesSettings)
     given = [flags[name] for name in names if getattr(settings, name)]
     if given:
-        raise InvalidInput(
-            "--server", ", ".join(given), f"no {given[0]}: with --server, the server supplies this value"
-        )
+        raise Inapplicable(given[0], True, "with --server, which supplies this value")
 
 
 def _served_spec(served: ServedCurves, settings: LanesSettings, arrivals: Arrivals | None) -> LanesSpec:
@@ -176,7 +174,7 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
     calls = f"calls of {spec.max_batch}" if spec.given is None else "the largest calls that its SLO allows"
     lines = [f"Capacity is {pretty(capacity)} rows/s in {calls}; the SLO is {spec.slo_s * 1e3:g} ms."]
-    lines.append("p99 covers answered rows; the share covers all offered rows.")
+    lines.append("The p99 covers answered rows only; the share inside the SLO covers all offered rows.")
     if "twoshift" in results:
         if spec.background:
             budget_ms = 1e3 * spec.limits.budget_s
@@ -190,7 +188,9 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
             lines.append(f"{refused:,} rows were refused immediately instead of being answered late.")
     if "strict" in results and "twoshift" in results and results["strict"].background_per_s:
         gain = results["twoshift"].background_per_s / results["strict"].background_per_s
-        lines.append(f"Adding batch rows to live calls leaves {gain:.1f} times the background rows of strict priority.")
+        lines.append(
+            f"Adding batch rows to live calls runs {gain:.1f} times as many background rows as strict priority."
+        )
     if len(results) > 1:
         lines.append(
             "strict: live rows first, live and batch rows in separate calls. window: waits up to 5 ms to fill a "

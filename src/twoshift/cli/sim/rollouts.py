@@ -16,7 +16,7 @@ from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import app
 from twoshift.cli.sim.rollout_replay import replay_rollout
 from twoshift.cli.sim.settings import RolloutSimSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def rollout_command(*, as_json: JsonFlag = False, **given: Any) -> None:
         raise typer.Exit(replay_rollout(settings.replay, report, as_json))
     specs = _specs(settings)
     if record and len(specs) > 1:
-        raise InvalidInput(
-            "--record", record, "one --scenario, or options that describe one candidate: a record contains one rollout"
-        )
+        raise Inapplicable("--record", record, "for several scenarios: choose one with --scenario")
     studies = _simulate(specs, settings.runs)
     _write(specs, record, report, studies)
     show(as_json, {name: _data(study) for name, study in studies.items()}, _table(studies), _words(studies))
@@ -149,7 +147,7 @@ def _table(studies: dict[str, RolloutStudy]) -> Any:
             f"{study.median('largest_share'):.0%}",
             format_duration(data["median_seconds"]),
         ])  # fmt: skip
-    return table(columns, rows, title="Rollouts, by what is wrong with the candidate")
+    return table(columns, rows, title="Rollouts, by defect of the candidate")
 
 
 def _words(studies: dict[str, RolloutStudy]) -> str:

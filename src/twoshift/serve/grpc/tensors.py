@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.errors import InvalidInput, Shown, TooLarge
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.oip.datatypes import BYTES, DTYPES
 from twoshift.serve.oip.outputs import Output
@@ -84,5 +84,5 @@ def _from_contents(given: Any) -> GivenTensor:
     if dtype.kind in "iu" and dtype.itemsize < 4 and len(values):
         limits = np.iinfo(dtype)
         if min(values) < limits.min or max(values) > limits.max:
-            raise bad_tensor(name, "a number that is too large", f"values of {datatype}")
+            raise bad_tensor(name, Shown("a number that is too large"), f"values that {datatype} can hold")
     return from_values(name, datatype, shape, list(values))

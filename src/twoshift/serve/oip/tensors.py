@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import InvalidInput, Malformed, TooLarge
+from twoshift.errors import InvalidInput, Malformed, Shown, TooLarge
 from twoshift.serve.oip.datatypes import BF16, BYTES, DTYPES, KINDS
 
 __all__ = ["GivenTensor", "bad_tensor", "from_json", "from_raw", "from_values", "texts_of"]
@@ -86,7 +86,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: list[Any
     try:
         return GivenTensor(name, datatype, shape, np.array(values, DTYPES[datatype]))
     except OverflowError:
-        raise bad_tensor(name, "a number that is too large", f"values of {datatype}") from None
+        raise bad_tensor(name, Shown("a number that is too large"), f"values that {datatype} can hold") from None
 
 
 def texts_of(name: str, elements: Sequence[bytes]) -> list[str]:
@@ -105,7 +105,7 @@ def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) ->
         try:
             values = decoder.decode(b"[%b]" % piece)
         except msgspec.DecodeError as error:
-            raise bad_tensor(name, "its data", f"a list of {datatype} values: {error}") from None
+            raise bad_tensor(name, Shown("its data"), f"a list of {datatype} values ({error})") from None
         arrays.append(from_values(name, datatype, (len(values),), values).values)  # pyright: ignore[reportArgumentType]
         at += len(piece) + 1
         time.sleep(0)  # the others' turn
@@ -122,7 +122,7 @@ def _no_text(name: str, data: msgspec.Raw) -> InvalidInput:
             _element.decode(element)
         except UnicodeDecodeError as error:
             return bad_tensor(name, bytes(element).strip(b'"')[:60], _not_utf8(number, error))
-    return bad_tensor(name, "its data", "texts in UTF-8")
+    return bad_tensor(name, Shown("its data"), "texts in UTF-8")
 
 
 def _elements(data: msgspec.Raw) -> Iterator[msgspec.Raw]:
@@ -143,7 +143,7 @@ def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.R
             values = list(chain.from_iterable(values))
         return from_values(name, datatype, shape, msgspec.convert(values, list[KINDS[datatype]]))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_tensor(name, "its data", f"a list of {datatype} values: {error}") from None
+        raise bad_tensor(name, Shown("its data"), f"a list of {datatype} values ({error})") from None
     except UnicodeDecodeError:
         raise _no_text(name, data) from None
 
@@ -151,11 +151,11 @@ def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.R
 def _count(name: str, shape: Sequence[int]) -> int:
     """How many values it has. Rows of nothing are refused: they cost no bytes, so there could be any number."""
     if not 1 <= len(shape) <= _MOST_AXES:
-        raise bad_tensor(name, f"{len(shape)} axes", f"1 to {_MOST_AXES}, the first of them rows")
+        raise bad_tensor(name, f"{len(shape)} axes", f"1 to {_MOST_AXES} axes, where the first axis is the rows")
     count, least = 1, 0  # there may be no rows
     for size in shape:
         if not least <= size <= _LARGEST_AXIS:
-            raise bad_tensor(name, list(shape), "a shape of sizes from 1")
+            raise bad_tensor(name, list(shape), f"a shape with sizes from 1 to {_LARGEST_AXIS:,}")
         count, least = count * size, 1
     return count
 
@@ -179,7 +179,7 @@ def _texts(name: str, raw: bytes | memoryview, count: int) -> list[str]:
 
 def _check_texts(name: str, count: int) -> None:
     if count > _MOST_TEXTS:
-        raise TooLarge(_where(name), f"{count:,} texts", f"at most {_MOST_TEXTS:,}")
+        raise TooLarge(_where(name), f"{count:,} texts", f"at most {_MOST_TEXTS:,} texts")
 
 
 def _text(name: str, number: int, element: bytes | memoryview) -> str:
