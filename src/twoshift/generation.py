@@ -77,7 +77,7 @@ class GenerationParams:
         _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "at least 1")
         _require(self.seed is None or -(2**63) <= self.seed < 2**63, "seed", self.seed, "a whole number of 64 bits")
         few = self.logprobs is None or 0 <= self.logprobs <= _MOST_LOGPROBS
-        _require(few, "logprobs", self.logprobs, f"from 0 to {_MOST_LOGPROBS}")
+        _require(few, "logprobs", self.logprobs, f"a number from 0 to {_MOST_LOGPROBS}")
         fits = len(self.stop) <= _MOST_STOPS and all(self.stop)
         _require(fits, "stop", self.stop, f"up to {_MOST_STOPS} texts, none of them empty")
 

@@ -54,7 +54,7 @@ TrustPickle = Annotated[
 RegistryLocation = Annotated[
     str | None,
     setting(
-        "Registry with the model's versions: a folder, or a prefix of s3://, gs:// or az://.",
+        "Registry with the model's versions: a folder, or an s3://, gs:// or az:// prefix.",
         text("LOCATION"),
         "--registry",
         shown="TWOSHIFT_REGISTRY, or a folder in TWOSHIFT_HOME",
@@ -84,9 +84,7 @@ EvalFile = Annotated[
         more="JSON lines or Parquet with `prompt` and `answer`. See [quality](llms.md#quality).",
     ),
 ]
-Metric = Annotated[
-    str, setting("With --eval: how answers are scored: exact, rouge, or file.py:function.", text("NAME"))
-]
+Metric = Annotated[str, setting("How to score answers with --eval: exact, rouge, or file.py:function.", text("NAME"))]
 AtLeast = Annotated[
     float | None,
     setting(
@@ -98,7 +96,7 @@ AtLeast = Annotated[
 Reference = Annotated[
     str | None,
     setting(
-        "Folder of the full-precision model, to compare the answers of a quantised language model with.",
+        "Folder of the full-precision model that a quantised language model is compared with.",
         text("FOLDER"),
         shown="the model itself",
     ),

@@ -139,6 +139,7 @@ class RuntimeInfo:
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
     features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
     texts: TextPolicy = field(default=TextPolicy(), compare=False)  # of live requests; jobs have their own
+    pads: bool = field(default=False, compare=False)  # whether rows of unlike lengths run one after another in a call
     can_split: bool = field(default=False, compare=False)  # whether answers to pieces of a text can be averaged
     normalises: bool = field(default=False, compare=False)  # whether its vectors have length 1
     # of outputs with a number for each class: the names of the classes

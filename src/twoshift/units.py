@@ -50,7 +50,7 @@ def _parse(text: str, field: str, units: Mapping[str, float], accepted: str) -> 
         raise InvalidInput(field, text, accepted)
     value = float(match[1].replace(",", "").replace("_", "")) * units[match[2]]
     if not math.isfinite(value):
-        raise InvalidInput(field, text, f"{accepted}, and finite")
+        raise InvalidInput(field, text, f"{accepted}; this value is too large")
     return value
 
 

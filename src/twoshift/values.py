@@ -201,7 +201,7 @@ def each_named(metavar: str, plain: str, fits: Callable[[Any], bool] = lambda _:
             if not (name and value):
                 raise InvalidInput(flag, each, metavar)
             if name in found:
-                raise InvalidInput(flag, each, f"each name once; {name} occurs before, too")
+                raise InvalidInput(flag, each, f"each name once; {name} is given more than once")
             found[name] = value
         return found
 

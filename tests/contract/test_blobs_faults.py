@@ -236,7 +236,7 @@ def test_without_credentials_it_says_which_to_set(proxy: FaultProxy) -> None:
 
 @pytest.mark.parametrize("key", ["a//b", "a/../b", "a/\n"])
 def test_a_key_that_cannot_be_a_path_is_refused(s3: Blobs, key: str) -> None:
-    with pytest.raises(InvalidInput, match="a key that is a valid path"):
+    with pytest.raises(InvalidInput, match="an object key that is a valid path"):
         s3.write(f"s3://bucket/{key}", b"1")
 
 

@@ -114,7 +114,7 @@ def test_a_token_without_a_vector_is_refused_as_a_static_model_loads(tmp_path: P
     rows = tokenizer.get_vocab_size() - 1  # the last token's id is the count of rows
     model2vec.StaticModel(np.ones((rows + 1, 16), np.float32), tokenizer).save_pretrained(tmp_path / "model")
     save_file({"embeddings": np.ones((rows, 16), np.float32)}, tmp_path / "model" / "model.safetensors")
-    with pytest.raises(InvalidInput, match=f"{rows} cannot be used; expected token ids below vocab_size, {rows}"):
+    with pytest.raises(InvalidInput, match=f"{rows} cannot be used; expected token ids below {rows}, the vocab_size"):
         load_model(str(tmp_path / "model"))
 
 

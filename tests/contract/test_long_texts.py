@@ -123,7 +123,7 @@ def test_what_is_cut_costs_less_than_its_pieces(encoder: OnnxEncoder) -> None:
 
 
 def test_ids_and_pairs_have_no_pieces(encoder: OnnxEncoder) -> None:
-    with pytest.raises(InvalidInput, match=r"row 1: .* only texts are split"):
+    with pytest.raises(InvalidInput, match=r"row 1: .* only texts can be split"):
         pieced_by(encoder.prepare, encoder.row_preparer, "split")(["a", [5] * (LONGEST + 1)])
 
 

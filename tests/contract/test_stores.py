@@ -338,7 +338,7 @@ def test_a_folder_of_parquet_refuses_other_columns_many_values_and_odd_types(tmp
     with pytest.raises(InvalidInput, match="a column of texts, whole numbers, booleans or dates"):
         store.check(_partitioned(pa.schema([*SCHEMA, pa.field("ratio", pa.float64())]), "ratio"))
     by_id = _partitioned(column="id")
-    with pytest.raises(InvalidInput, match="at most 1,000 values in a part; shard 0 has 1,001"):
+    with pytest.raises(InvalidInput, match="at most 1,000 different values in a part; the part of shard 0 has 1,001"):
         open_store(str(tmp_path / "b.parquet")).load(by_id, _part(by_id, [_batch(range(1001))]))
 
 

@@ -86,7 +86,7 @@ def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_nothing_is_written_over_the_servers_own_files_also_where_it_is_yours_alone(fleet: Fleet) -> None:
     for output in ("home", "home/out", "home/fleet.db"):
         told = fleet.run("run", "in.parquet", "--model", "Square", "--columns", "x", "-o", output, code=2)
-        assert "private to the server" in " ".join(told.split())
+        assert "a folder outside TWOSHIFT_HOME" in " ".join(told.split())
     assert fleet.run("jobs", "list")["data"] == []
 
 

@@ -266,10 +266,10 @@ def test_what_changed_is_named_and_refused(job: JobFolder) -> None:
     assert "the model's checksum was" in job.run(expect=2).err
     (job.path / "m.py").write_text(source)
     job.parquet(files=4)
-    assert "input files new: docs/003.parquet" in job.run(expect=2).err
+    assert "these input files are new: docs/003.parquet" in job.run(expect=2).err
     job.parquet(files=3, rows=101)
     (job.path / "docs" / "003.parquet").unlink()
-    assert "input files changed: docs/000.parquet" in job.run(expect=2).err
+    assert "these input files are changed: docs/000.parquet" in job.run(expect=2).err
     assert {path: path.read_bytes() for path in job.out.glob("part-*")} == before
 
 

@@ -35,7 +35,7 @@ def _refusals(job: JobFolder) -> None:
     assert "with --retry-errors" in refused("--piece", "0/3", "--retry-errors", "old")
     assert "cannot be used with --on" in refused("--piece", "0/3", "--on", "http://127.0.0.1:1")
     job.parquet(files=4)
-    assert "input files new: docs/003.parquet" in refused("--piece", "0/3")
+    assert "these input files are new: docs/003.parquet" in refused("--piece", "0/3")
 
 
 BREAKS = "if 290 in x and os.path.exists('out/_twoshift/plan.json') and not os.path.exists('mended'): os._exit(9)"

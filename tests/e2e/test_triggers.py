@@ -289,7 +289,7 @@ def test_a_cancelled_job_is_told_to_those_whom_it_names(begin: Callable[..., Pla
 
 def test_a_server_without_leave_does_not_call_private_addresses(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
-    for url, told in (("http://127.0.0.1:1/", "https"), ("https://169.254.169.254/x", "a public address")):
+    for url, told in (("http://127.0.0.1:1/", "https"), ("https://169.254.169.254/x", "a public IP address")):
         file.write_text(f'[models.m]\n[webhooks.ops]\nurl = "{url}"\nsecret = "{SECRET}"')
         env = environment(tmp_path / "home")
         line = [PROGRAM, "serve", "--config", str(file), "--port", "0"]

@@ -87,7 +87,7 @@ def test_what_is_not_given_is_left_to_the_file_and_the_defaults() -> None:
         ("--part 0.5", "--name is missing"),
         ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a occurs"),
         ("--name x --place a", "--place: 'a' cannot be used; expected NAME=PLACE"),
-        ("--name x --place a=b --place a=c", "--place: 'a=c' cannot be used; expected each name once; a occurs"),
+        ("--name x --place a=b --place a=c", "--place: 'a=c' cannot be used; expected each name once; a is given"),
     ],
 )
 def test_an_option_is_refused_by_its_flag(words: str, said: str) -> None:

@@ -26,7 +26,7 @@ def key_kind(name: str, kind: pa.DataType, field: str = "key") -> KeyKind:
         return KeyKind.TEXT
     if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return KeyKind.INTEGER
-    raise InvalidInput(field, name, f"a column of integers or texts; {name} is {kind}")
+    raise InvalidInput(field, name, f"a column of integers or texts; this column has the type {kind}")
 
 
 def layouts_of(schema: pa.Schema, names: Sequence[str], field: str = "precomputed") -> tuple[ColumnLayout, ...]:

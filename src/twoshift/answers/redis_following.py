@@ -100,7 +100,8 @@ class FollowedRedis(Follower):
         elif made.rows and not self._client.exists(*made.files):
             self._open = None
             self._tell(
-                f"rows of {self.location} are missing in Redis, which may have evicted them: load the answers again"
+                f"rows of {self.location} are missing in Redis, which may have evicted them: load the answers again "
+                "with `twoshift load`"
             )
         elif self._open is None or made.files != self._open.generation.files:
             self._open = OpenRedis(made, next(iter(made.files), ""))

@@ -115,7 +115,8 @@ def read_current(client: Any, place: RedisPlace) -> Generation | None:
     try:
         return None if found is None else msgspec.json.decode(found, type=Generation)
     except msgspec.DecodeError as error:
-        raise Broken(f"{place.key('current')} at {place.url} is not a manifest of answers: {error}") from error
+        what = f"the key {place.key('current')} in Redis at {place.url} is not a manifest of answers ({error})"
+        raise Broken(f"{what}: delete the key, and load the answers again with `twoshift load`") from error
 
 
 def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation | None) -> None:
@@ -132,5 +133,6 @@ def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation
         there = int(at_once.execute()[0])
     if there != made.rows:
         raise Broken(
-            f"Redis at {place.url} has {there:,} of {made.rows:,} rows: raise its maxmemory, and load the answers again"
+            f"Redis at {place.url} has only {there:,} of {made.rows:,} rows: raise its maxmemory, and load the answers "
+            "again"
         )

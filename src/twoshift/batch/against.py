@@ -75,7 +75,8 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
         (each.location, each.identity) for each in stable.files
     ]:
         accepted = (
-            "the same input files for both models: a file has changed between the two runs; use a new output folder"
+            "input files that stay the same for both models: a file has changed between the runs of the two models; "
+            "start again with a new output folder"
         )
         raise InvalidInput("inputs", ", ".join(candidate.settings.inputs), accepted)
     names, query = _result_columns(stable), stable.settings.text if stable.settings.pair else None
@@ -83,7 +84,10 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
     streams = [_tables(each, blobs_for(each.settings.output)) for each in (candidate, stable)]
     for theirs, ours in itertools.zip_longest(*streams):
         if theirs is None or ours is None or theirs.num_rows != ours.num_rows:
-            raise Broken(f"{candidate.settings.output} and {stable.settings.output} have different numbers of rows")
+            raise Broken(
+                f"{candidate.settings.output} and {stable.settings.output} have different numbers of rows, so their "
+                "answers cannot be compared; start again with a new output folder"
+            )
         bad = [_is_failed(each) for each in (theirs, ours)]
         for place, rows in enumerate((bad[0] & ~bad[1], bad[1] & ~bad[0], bad[0] & bad[1])):
             failed[place] += int(rows.sum())

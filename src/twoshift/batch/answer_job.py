@@ -56,7 +56,7 @@ class JobAnswers:
             raise InvalidInput(
                 field,
                 key,
-                f"a column that --keep has copied to the output: {', '.join(plan.settings.keep) or 'there is none'}",
+                f"a column that --keep copied to the output ({', '.join(plan.settings.keep) or 'the job kept none'})",
             )
         self._kind = key_kind(key, schema.field(key).type, field)
         kept = {*plan.settings.keep, ERROR}
@@ -167,7 +167,7 @@ def build_answers(
     plan = read_plan(blobs, folder)
     if plan is None:
         raise InvalidInput(
-            "precomputed", output, "the output folder of a job, or a location that jobs write with --answer-table"
+            "precomputed", output, "the output folder of a job, or the location that --answer-table names in a job"
         )
     if plan.shards and blobs.stat(f"{folder}/_SUCCESS") is None:
         raise TryLater(f"the job in {folder} has not ended", _NOT_ENDED_S)

@@ -15,7 +15,7 @@ __all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
 AnswerKey = Annotated[
     str | None,
     setting(
-        "Build a table of the answers, with this --keep column as the key, for `serve --precomputed`.",
+        "Column from --keep: build a table of the answers by this column, for `serve --precomputed`.",
         text("COLUMN"),
         more="See [precomputed answers](hybrid.md).",
     ),
@@ -23,8 +23,8 @@ AnswerKey = Annotated[
 AnswerPlace = Annotated[
     str | None,
     setting(
-        "With --answer-key: location of the table: a folder or redis://host:6379/0#NAME; a job replaces the answers "
-        "of an earlier job there.",
+        "With --answer-key: where to write the table, a folder or redis://host:6379/0#NAME. The new table replaces "
+        "the table of an earlier job at this location.",
         text("PLACE"),
         shown="in the output folder",
     ),
@@ -39,7 +39,7 @@ def check_answers(settings: Any) -> None:
             raise Inapplicable("answer_table", place, "without --answer-key")
         return
     if key not in settings.keep:
-        raise InvalidInput("answer_key", key, f"a column of --keep: add --keep {key}")
+        raise InvalidInput("answer_key", key, f"a column that --keep copies: add --keep {key}")
     if place is not None and is_redis(place):
         redis_place(place, "answer_table")
         redis_package(place, "answer_table")

@@ -46,8 +46,8 @@ def read_evaluation(location: str, blobs_for: Callable[[str], Blobs]) -> tuple[E
         raise InvalidInput("eval_file", location, "rows with the columns `prompt` and `answer`") from error
     wrong = next((at for at, row in enumerate(rows, 1) if not all(isinstance(each, str) for each in row)), None)
     if wrong is not None or not rows:
-        where = "" if wrong is None else f"; row {wrong} lacks one of the two"
-        raise InvalidInput("eval_file", location, f"rows with a text `prompt` and a text `answer`{where}")
+        where = "" if wrong is None else f"; in row {wrong}, one of the two is not a text"
+        raise InvalidInput("eval_file", location, f"at least one row, each with the texts `prompt` and `answer`{where}")
     return rows, hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 

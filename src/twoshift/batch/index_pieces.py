@@ -40,7 +40,8 @@ def vector_column(schema: pa.Schema, model: str, index: str | None) -> tuple[str
     name = _EMBEDDING if _EMBEDDING in found else found[0] if len(found) == 1 else None
     if name is None:
         has = ", ".join(found) or "none"
-        why = f"because an index needs one output of vectors, such as `{_EMBEDDING}`, and {model} has {has}"
+        needs = f"an index needs exactly one output of vectors, or an output of vectors named `{_EMBEDDING}`"
+        why = f"because {needs}; the outputs of {model} with vectors: {has}"
         raise Inapplicable("index", index, why)
     return name, schema.field(name).type.list_size
 

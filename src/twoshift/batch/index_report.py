@@ -57,23 +57,22 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
 def index_words(made: IndexReport, embedded_per_s: float | None = None) -> Iterator[str]:
     """For people; `embedded_per_s` is what the job's rows took before."""
     against = (
-        ""
-        if not embedded_per_s
-        else f", {made.rows_per_s / embedded_per_s:,.1f} times as fast as the rows were embedded"
+        "" if not embedded_per_s else f", {made.rows_per_s / embedded_per_s:,.1f} times the rate of embedding the rows"
     )
     yield (
-        f"Index {made.index}: {counted(made.rows, 'vector')} built in {made.build_s:,.1f} s "
-        f"({made.rows_per_s:,.0f} per second{against})."
+        f"The index {made.index} with {counted(made.rows, 'vector')} was built in {made.build_s:,.1f} s "
+        f"({made.rows_per_s:,.0f} vectors per second{against})."
     )
     measured = (
-        f"recall@10 is {made.recall:.4f} on {counted(made.sampled, 'vector')}, at least {made.required:g} required"
+        f"recall@10, measured with {counted(made.sampled, 'vector')}, is {made.recall:.4f}; the minimum is "
+        f"{made.required:g}"
     )
     if made.switched:
-        yield f"The index's {measured}: searches now use this index (generation {made.generation})."
+        yield f"The index's {measured}. Searches now use this index (generation {made.generation})."
     else:
         yield (
-            f"The index's {measured}: the index was not activated, and searches use the previous generation, if "
-            "there is one."
+            f"The index's {measured}. The index was not activated: searches use the previous generation, if there is "
+            "one."
         )
     if made.left_out:
         yield f"Rows that are not in the index: {', '.join(f'{n:,} {why}' for why, n in made.left_out.items())}."

@@ -30,7 +30,7 @@ IndexMetric = Annotated[
 IndexKey = Annotated[
     str | None,
     setting(
-        "With --index: --keep column whose values a search returns.",
+        "With --index: column from --keep whose values a search returns.",
         text("COLUMN"),
         shown="the row number in the output",
     ),
@@ -38,7 +38,8 @@ IndexKey = Annotated[
 IndexRecall = Annotated[
     float,
     setting(
-        "With --index: minimum recall@10; an index with less does not replace the previous index.", share(zero=False)
+        "With --index: minimum recall@10. An index with a lower recall does not replace the previous index.",
+        share(zero=False),
     ),
 ]
 
@@ -52,7 +53,8 @@ def check_index(settings: Any) -> None:
         return
     library_of(settings.index)
     if settings.index_key is not None and settings.index_key not in settings.keep:
-        raise InvalidInput("index_key", settings.index_key, f"a column of --keep: add --keep {settings.index_key}")
+        accepted = f"a column that --keep copies: add --keep {settings.index_key}"
+        raise InvalidInput("index_key", settings.index_key, accepted)
     if settings.kind is not JobKindName.TABLE:
         raise Inapplicable("index", settings.index, "for a batch of requests")
     needs = "an index needs a model that returns vectors"

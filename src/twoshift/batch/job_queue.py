@@ -209,7 +209,7 @@ class JobQueue:
         except TwoshiftError as error:
             reason = str(error)
         except Exception as error:  # one job's failure is its own
-            _logger.exception("job %s", job_id)
+            _logger.exception("job %s failed with an unexpected error", job_id)
             reason = f"{type(error).__name__}: {error}"
         finally:
             begun.lane.close()
@@ -217,7 +217,7 @@ class JobQueue:
                 self.running.hold_off(job_id)
                 move, reason = (
                     JobMove.STOP,
-                    f"the engine of the model has failed; the job resumes when the server restarts: {why}",
+                    f"the engine of the model has failed ({why}); restart the server to resume the job",
                 )
             if self._settle(job_id, begun, move, reason):  # else it was paused before its end was known
                 for each in scores:

@@ -59,14 +59,14 @@ class AnswerSchema:
         try:
             row = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise ValueError(f"{error} (--max-tokens may have truncated the answer)") from None
+            raise ValueError(f"the answer is not JSON ({error}); if it was truncated, raise --max-tokens") from None
         if not isinstance(row, dict):
             raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - the caller knows one error
         for name, kind in self._kinds.items():
             value, wanted = row.get(name), _NUMBERS.get(kind, (None, (str,)))[1]
             is_plain = kind == "string" or kind in _NUMBERS
             if is_plain and value is not None and (not isinstance(value, wanted) or _is_odd(value, kind)):
-                raise ValueError(f"property {name} is not of type {kind}")
+                raise ValueError(f"property {name} of the answer is not of type {kind}")
         return row
 
 

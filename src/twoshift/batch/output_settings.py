@@ -34,14 +34,14 @@ StoreTable = Annotated[str, setting("With --into: table or collection, created i
 StoreKey = Annotated[
     str | None,
     setting(
-        "With --into: --keep column that identifies a row; a newer row replaces the older one.",
+        "With --into: column from --keep that identifies a row. A newer row replaces the row with the same value.",
         COLUMN,
         shown="the row's position in the job",
     ),
 ]
 PartitionColumn = Annotated[
     str | None,
-    setting("With --into FOLDER.parquet: write one folder per value of this --keep column: COLUMN=VALUE/.", COLUMN),
+    setting("With --into FOLDER.parquet: column from --keep. Each of its values gets a folder COLUMN=VALUE/.", COLUMN),
 ]
 FileSize = Annotated[
     float | None,

@@ -14,12 +14,12 @@ __all__ = ["LEAST_TIMEOUT_S", "PieceName", "PieceTimeout", "check_piece", "piece
 LEAST_TIMEOUT_S = 2.0  # a few times as long as a bucket takes to answer
 _MOST_PIECES = 10_000
 _FORM = re.compile(r"(\d{1,9})/(\d{1,9})")
-_PLAIN = "K/N, such as 3/16: piece K of N, where the first is 0/N and the last is N-1/N"
+_PLAIN = "K/N, piece K of N pieces: for 16 pieces, 0/16 to 15/16"
 
 PieceName = Annotated[
     str | None,
     setting(
-        "Run piece K of a job that N processes share without a coordinator: K/N, such as 0/16 to 15/16.",
+        "Run piece K of a job that N processes share without a coordinator: K/N, for 16 processes 0/16 to 15/16.",
         text("K/N"),
         more="See [a job in pieces](jobs.md#a-job-in-pieces).",
     ),

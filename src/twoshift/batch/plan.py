@@ -355,7 +355,7 @@ def _changed_files(before: _Files, now: _Files, content: Content) -> Iterator[st
     for what, names in (("gone", gone), ("new", added), ("changed", changed)):
         if names:
             more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
-            yield f"input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
+            yield f"these input files are {what}: {', '.join(names[:_NAMED_FILES])}{more}"
     if not (gone or added or changed) and list(before) != list(now):
         yield "the input files are in a different order"
 

@@ -41,7 +41,8 @@ TopP = Annotated[
 ]
 SamplingSeed = Annotated[int | None, setting("Sampling seed.", whole(-(2**63), 2**63 - 1))]
 StopStrings = Annotated[
-    tuple[str, ...], setting("Stop string: ends an answer when generated; repeat the option for several.", EACH)
+    tuple[str, ...],
+    setting("Stop string: the answer ends where the model generates it; repeat the option for several.", EACH),
 ]
 AnswerSchemaText = Annotated[
     str | None,

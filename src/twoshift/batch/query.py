@@ -101,9 +101,9 @@ class _Tables:
         self._files: dict[tuple[str, tuple[Constant, ...]], list[InputFile]] = {}
         for file in sources:
             if "://" in file.location:
-                raise InvalidInput("query", file.location, "input files on this machine")
+                raise InvalidInput("query", file.location, "input files on this machine: --query does not read buckets")
             if file.format not in _READERS or file.compression not in _COMPRESSIONS:
-                accepted = f"input files in {', '.join(_READERS)}, all but parquet also with .gz or .zst"
+                accepted = f"input files in {', '.join(_READERS)}; all but parquet may be compressed (.gz, .zst)"
                 raise InvalidInput("query", file.location, accepted)
             if file.size_bytes:
                 self._files.setdefault((file.format, file.constants), []).append(file)

@@ -21,7 +21,7 @@ def output_schema(kept: pa.Schema, results: Mapping[str, pa.DataType]) -> pa.Sch
     taken = {*kept.names}
     for name in (*results, ERROR):
         if name in taken:
-            raise InvalidInput("keep", name, f"a column whose name differs from the result column {name!r}")
+            raise InvalidInput("keep", name, f"a column with another name: the results already have a column {name!r}")
     fields = [*kept, *(pa.field(name, kind) for name, kind in results.items()), pa.field(ERROR, pa.string())]
     return pa.schema(fields)
 

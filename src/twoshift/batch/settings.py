@@ -98,7 +98,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     inputs: Annotated[
         tuple[str, ...],
         setting("Input: files, folders, patterns, bucket prefixes, or @FILE with a list of them.", names(), "INPUTS")]
-    output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", LOCATION, "-o", "--output")]
+    output: Annotated[
+        str, setting("Output folder: a local path, or an s3://, gs:// or az:// prefix.", LOCATION, "-o", "--output")]
     model: Annotated[
         str,
         setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
@@ -129,7 +130,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         setting("Input columns to pass to a model with named inputs: a,b,c.", COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", TYPES,
+        setting("Override the types of columns (bool, float, int, string): amount=float,zip=string.", TYPES,
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     query: Annotated[
         str | None, HERE, ROWS,
@@ -174,7 +175,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     shard_seconds: Annotated[
         float, SHARDS,
         setting("Target processing time of one shard.", duration(), shown="30s",
-                more="A very large job without `shard_rows` gets longer shards, so that it has at most 10,000.")] = 30.0
+                more="A very large job without `shard_rows` gets longer shards, so that it has at most 10,000 "
+                     "shards.")] = 30.0
     max_errors: Annotated[
         str | None, setting("Stop the job if more rows than this fail: a count (100) or a share (1%).")] = None
     window: Annotated[
@@ -209,7 +211,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     registry: Annotated[RegistryLocation, HERE] = None
     against: Annotated[
         str | None, HERE,
-        setting("Also run this model over the rows, and report how much the answers differ: NAME:3.",
+        setting("Also run this model (NAME:3) over the rows, and report how much its answers differ.",
                 more="The output has only the answers of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
@@ -224,7 +226,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         float, key("Replace a worker that makes no progress for this time.", duration())] = 300.0
     weight: Annotated[
         float, SERVER,
-        setting("With --on: weight of the job beside other jobs; 2 gets twice the capacity of 1.",
+        setting("With --on: weight of the job among other jobs. A job of weight 2 gets twice the capacity of weight 1.",
                 count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
         str | None, SERVER,

@@ -275,9 +275,9 @@ def _words(summary: Summary) -> list[str]:
     words += [] if summary.index is None else index_words(summary.index, summary.rows_per_s)
     words += [] if summary.load is None else load_words(summary.load)
     if summary.out_of_memory:
-        cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
+        cap = f", of at most {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
-        words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
+        words.append(f"{calls} ran out of memory; the rows were retried in smaller calls{cap}.")
     if summary.split:
         words.append(f"Texts split because they exceed the model's maximum length: {summary.split:,}.")
     if summary.skipped:
@@ -307,8 +307,8 @@ def _run_words(summary: Summary) -> Iterator[str]:
     if changes := sum(len(run.scaling) for run in summary.runs):
         most = max(workers for run in summary.runs for _, workers, _ in run.scaling)
         yield (
-            f"The number of workers was changed {counted(changes, 'time')}, up to {most:,}, to finish within the "
-            "window."
+            f"The number of workers was changed {counted(changes, 'time')} to finish within the window; it was "
+            f"{most:,} at most."
         )
     if summary.predicted_s and summary.state == "done":
         cost = ""
@@ -387,7 +387,9 @@ def parity_words(parity: ParityReport) -> Iterator[str]:
     if not parity.rows:
         return
     again = f"{counted(parity.rows, 'row')} scored again one row at a time, as for live requests"
-    yield f"Parity{' NOT reached' if parity.passed is False else ''}: {again}: {', '.join(_compared(parity))}."
+    figures = ", ".join(_compared(parity))
+    reached = " NOT reached" if parity.passed is False else ""
+    yield f"Parity{reached}: {again}, and compared with the job's answers: {figures}."
     if parity.tokens and parity.unequal:
         yield (
             "Answers can differ because the arithmetic of a step depends on the other sequences in its batch, and "

@@ -169,7 +169,8 @@ class TableRows:
         kept, window = begun.kept, begun.window
         if unplanned := values.keys() - self._schema.names:
             raise Broken(
-                f"the model returned the column {min(unplanned)}, which it did not return for the job's first rows"
+                f"the model returned the column {min(unplanned)}, which it did not return for the job's first rows; a "
+                "model must return the same columns for all rows"
             )
         failed = np.zeros(window.rows, np.bool_)
         failed[[*window.errors, *window.skipped]] = True

@@ -150,7 +150,9 @@ class ShardWorker:
     def _begin(self, told: Begin) -> None:
         plan = read_plan(self._blobs_for(told.output), told.output)
         if plan is None:
-            raise Broken(f"{told.output} contains no plan.json")
+            raise Broken(
+                f"{told.output} contains no _twoshift/plan.json: it was deleted, or this machine cannot see it"
+            )
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         mine = {name: getattr(self._settings, name) for name in ("adapter", "index", "index_key")}
         settings = msgspec.structs.replace(plan.settings, output=told.output, **mine)

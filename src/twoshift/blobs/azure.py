@@ -51,7 +51,7 @@ class AzureSettings:
     def check(self, location: str) -> None:
         """Raises InvalidInput where nobody says which account it is."""
         if self.account is None:
-            raise InvalidInput("location", location, f"a storage account, with {self.access.to_set}")
+            raise InvalidInput("location", location, f"a storage account and {self.access.to_set}")
 
     def new_store(self, stores: Any, bucket: str, options: Mapping[str, Any]) -> Any:
         """obstore's view of a container."""

@@ -123,7 +123,8 @@ class BucketBlobs:
             self._connection.call(location, put)
         except FileNotFoundError as error:
             raise Broken(
-                f"{location} cannot be written to {self._connection.endpoint}: the bucket was not found"
+                f"{location} cannot be written, because its bucket does not exist at {self._connection.endpoint}: "
+                "create the bucket, or correct its name"
             ) from error
 
     def write_unnamed(self, folder: str, chunks: Iterator[bytes], location: Callable[[], str | None]) -> bool:
@@ -166,7 +167,8 @@ class BucketBlobs:
             return self._connection.call(location, put)
         except FileNotFoundError as error:
             raise Broken(
-                f"{location} cannot be written to {self._connection.endpoint}: the bucket was not found"
+                f"{location} cannot be written, because its bucket does not exist at {self._connection.endpoint}: "
+                "create the bucket, or correct its name"
             ) from error
 
     def _mark_of(self, bucket: str, key: str) -> str | None:
@@ -199,7 +201,8 @@ class BucketBlobs:
         except FileNotFoundError as error:
             raise Broken(f"{location} was deleted while it was being read") from error
         if len(data) != stop - start:
-            raise Broken(f"{location} returned {len(data):,} bytes instead of {stop - start:,}")
+            endpoint = self._connection.endpoint
+            raise Broken(f"{endpoint} returned {len(data):,} bytes of {location} instead of {stop - start:,}")
         return data
 
     def _split(self, location: str) -> tuple[str, str]:

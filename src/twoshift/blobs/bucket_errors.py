@@ -62,7 +62,7 @@ def explained(error: Exception, location: str, endpoint: str, access: Access) ->
     if any(sign in text for sign in _WRONG_REGION):
         return InvalidInput("location", location, "the correct region of the bucket: set AWS_REGION")
     if isinstance(error, ValueError):
-        return InvalidInput("location", location, f"a key that is a valid path ({_short(text)})")
+        return InvalidInput("location", location, f"an object key that is a valid path ({_short(text)})")
     if type(error).__name__ == "PreconditionError":
         return Broken(f"{location} was replaced while it was being read")
     if "501 Not Implemented" in text:

@@ -62,7 +62,7 @@ def answer_lines(runtime: Runtime, stream: BinaryIO, parse: Parse, out: Answers,
                 out.write(answer)
             out.flush()
         if not out.rows:
-            raise InvalidInput("input", "nothing", "at least one input line, in the file or on standard input")
+            raise InvalidInput("input", None, "at least one input line, in the file or on standard input")
         return out.finish()
 
 

@@ -54,7 +54,7 @@ def submit_command(
     """Upload a file of API requests to a server and run it as a batch."""
     _check_output(output, wait)
     if not requests.is_file():
-        raise InvalidInput("requests", str(requests), "a file that can be read")
+        raise InvalidInput("requests", str(requests), "an existing file")
     server = server_at(on)
     asked = {"endpoint": endpoint or _endpoint_of(requests), "completion_window": window}
     file = server.upload(requests, {"purpose": "batch"})

@@ -17,7 +17,7 @@ __all__ = ["render_configuration"]
 
 _INTRO = """# Configuration
 
-Written by `make docs` from the program; a test fails when it drifts.
+`make docs` generates this page from the program; a test checks that the page is up to date.
 
 `twoshift run job.toml` reads a job, `twoshift stream stream.toml` a stream, `twoshift serve --config server.toml` a
 server. The files are TOML. Options on the

@@ -12,11 +12,11 @@ __all__ = ["commands", "render"]
 
 _INTRO = """# The command line
 
-Written by `make docs` from the program; a test fails when it drifts.
+`make docs` generates this page from the program; a test checks that the page is up to date.
 
 Every command takes `--json` (one JSON object on stdout, numbers unrounded; notes go to stderr) and `--help`. Exit
-codes: 0 done, 1 something is damaged, 2 bad usage or bad input, 75 try again later, 130 interrupted. Numbers are
-accepted as people write them: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
+codes: 0 done, 1 something is damaged, 2 bad usage or bad input, 75 try again later, 130 interrupted. Numbers may
+have units and suffixes: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
 """
 
 

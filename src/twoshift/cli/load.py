@@ -46,7 +46,7 @@ def load_command(
     partition_by: Annotated[
         str | None,
         text(
-            "With --into FOLDER.parquet: write one folder per value of this output column: COLUMN=VALUE/.",
+            "With --into FOLDER.parquet: output column. Each of its values gets a folder COLUMN=VALUE/.",
             metavar="COLUMN",
         ),
     ] = None,
@@ -77,7 +77,8 @@ def _load_answers(output: str, place: str, key: str | None, as_json: bool) -> No
 
     redis_package(redis_place(place, "into").url, "into")
     if key is None:
-        raise InvalidInput("into_key", None, "--into-key with the kept column whose values are the keys of the answers")
+        accepted = "--into-key COLUMN, a column from `run --keep` whose values are the keys of the answers"
+        raise InvalidInput("into_key", None, accepted)
     made = build_table(output, key, place, now_and_then())
     left_out = "".join(f"; {count:,} rows {why}" for why, count in made.left_out.items())
     data = {"output": output, "into": place, "key": key, "keys": made.rows, "left_out": made.left_out}

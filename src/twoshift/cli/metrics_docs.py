@@ -21,16 +21,16 @@ __all__ = ["Metric", "metrics", "render_metrics"]
 
 _INTRO = """# Metrics
 
-Written by `make docs` from the program; a test fails when it drifts.
+`make docs` generates this page from the program; a test checks that the page is up to date.
 
-`GET /metrics` of a server returns these in Prometheus' text format. If the server has keys, the request needs a key
-with the scope `admin`. A histogram has the series `_bucket`, `_sum` and `_count`. The label `lane` is `online` for live
-requests, `micro` for streams, and `batch` for jobs and batches; `beside` says whether the device was running batch
-rows, too.
+`GET /metrics` of a server returns these metrics in Prometheus' text format. If the server has keys, the request needs
+a key with the scope `admin`. A histogram has the series `_bucket`, `_sum` and `_count`. The label `lane` is `online`
+for live requests, `micro` for streams, and `batch` for jobs and batches. The label `beside` shows whether the device
+was also running batch rows.
 """
 _OF_STREAM = (
-    "A server exports these of its streams. `twoshift stream --metrics-port 9100` exports them without the labels\n"
-    "`stream` and `model`, at `/metrics` of that port."
+    "A server exports these metrics of its streams. `twoshift stream --metrics-port 9100` exports them without the\n"
+    "labels `stream` and `model`, at `/metrics` of that port."
 )
 _OF_VLLM = (
     "A server with a language model also exports these names, for dashboards and scalers that were made for vLLM."

@@ -184,7 +184,7 @@ def verify_command(
             damaged[version.ref] = found
     refs = [each.ref for each in versions] + list(unreadable)
     lines = [f"{ref}: {what}" for ref, found in damaged.items() for what in found.values()]
-    lines.append(f"{counted(len(refs) - len(damaged), 'version')} of {len(refs):,} as pushed.")
+    lines.append(f"{len(refs) - len(damaged):,} of {counted(len(refs), 'version')} as pushed.")
     if len(damaged) > len(unreadable):
         lines.append("To replace damaged files, push the same model again.")
     show(as_json, {"versions": refs, "damaged": damaged}, *lines)

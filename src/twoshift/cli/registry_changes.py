@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["push_command"]
 
 _SOURCE = (
-    "Anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
+    "Model to push: anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
     "models:/name@alias."
 )
 _KEPT = (
@@ -107,7 +107,8 @@ def alias_command(
     number, was = _number(version, name), _pointed_to(store, name, word)
     store.alias(name, word, number, note)
     data = {"alias": alias, "version": number, "before": was}
-    show(as_json, data, f"{alias} points to {name}:{number}{'' if was is None else f'; before, to {name}:{was}'}.")
+    before = "" if was is None else f"; it pointed to {name}:{was} before"
+    show(as_json, data, f"{alias} points to {name}:{number}{before}.")
 
 
 def _pointed_to(store: Registry, name: str, alias: str) -> int | None:
@@ -132,7 +133,7 @@ def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None,
     show(
         as_json,
         {"alias": alias, "version": number, "before": was},
-        f"{alias} points to {name}:{number}; before, to {name}:{was}.",
+        f"{alias} points to {name}:{number}; it pointed to {name}:{was} before.",
     )
 
 
@@ -166,7 +167,8 @@ def clean_command(registry: RegistryAt = None, as_json: JsonFlag = False) -> int
     freed, leftovers = store.clean()
     damaged = {} if freed else store.read_all(store.refs())[1]
     data = {"freed_bytes": freed, "leftovers": leftovers, "damaged": damaged}
-    show(as_json, data, f"{megabytes(freed)} freed; {counted(leftovers, 'unfinished file')} of killed pushes removed.")
+    removed = counted(leftovers, "unfinished file")
+    show(as_json, data, f"{megabytes(freed)} freed; {removed} of interrupted pushes removed.")
     return _told_damage(damaged)
 
 

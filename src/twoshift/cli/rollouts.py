@@ -43,7 +43,8 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Annotated[
         bool,
         setting(
-            "Only compare answers to copies of live requests, until you promote the version or roll it back.",
+            "Only compare the new version's answers with the stable version's, on copies of live requests in idle "
+            "time, until you promote the new version or roll it back.",
             values.FLAG,
             "--shadow",
         ),
@@ -75,8 +76,8 @@ def deploy_command(
 ) -> int:
     """Load a new version beside the current one, compare the two, and promote the new version or roll it back.
 
-    Without options, the new version first answers copies of live requests, and only its answers are compared. Then it
-    gets 1, 5, 25 and 100 % of the live requests, each step after enough evidence.
+    Without options, the new version first answers copies of live requests, and its answers are compared with those of
+    the current version. Then it gets 1, 5, 25 and 100 % of the live requests, each step after enough evidence.
     """
     asked = DeployOptions(**given_of(DeployOptions, given))
     body = {"model": model, "mode": asked.mode, "deployment": asked.name, "share": asked.canary}
@@ -138,7 +139,7 @@ def resume_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -
 
 def _ask(rollout: str, what: str, on: str | None, as_json: bool, why: str | None = None) -> None:
     found = server_at(on).post(f"{_path(rollout)}/{what}", {"reason": why} if why else None)
-    show(as_json, found, f"Asked {found['deployment']} to {what} {found['candidate']}.")
+    show(as_json, found, f"The server accepted `{what}` for {found['candidate']}, deployment {found['deployment']}.")
 
 
 def _ended(server: ServerClient, rollout: dict[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _tell(server: Server, needs_key: bool) -> None:
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {counted(derived.largest_live_rows, 'live row')} per call;")
         note(f"  {_beside_a_job(derived)};")
         admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f}"
-        note(f"  {admitted} may wait in the queue, further ones are refused; capacity {capacity} rows/s")
+        note(f"  {admitted} may wait in the queue, and further rows are refused; capacity: {capacity} rows/s")
         if derived.threads is not None:
             note(f"  {derived.threads}")
         if derived.warning:
@@ -138,10 +138,10 @@ def _beside_a_job(derived: Derived) -> str:
     if not derived.background_share:
         return "batch rows run only in the free capacity of live calls, because live requests may not be slowed down"
     if not derived.background_call_s:
-        return f"no call of {1e3 * derived.call_budget_s:.3g} ms is long enough for one row of a job"
-    often = "" if derived.background_share == 1.0 else f", in {derived.background_share:.0%} of the time"
+        return f"one row of a job takes longer than the call budget of {1e3 * derived.call_budget_s:.3g} ms"
+    often = "" if derived.background_share == 1.0 else f", in at most {derived.background_share:.0%} of the time"
     call, most = (f"{1e3 * each:.3g}" for each in (derived.background_call_s, derived.call_budget_s))
-    slower = f"live requests take about {derived.live_slowdown:.2g} x as long on the device"
+    slower = f"live requests take about {derived.live_slowdown:.2g} times as long on the device"
     return f"calls with batch rows take {call} ms (limit {most} ms){often}; beside a job, {slower}"
 
 
@@ -152,7 +152,7 @@ def _tell_llm(derived: LlmDerived) -> None:
     note(f"  {objective}: up to {derived.sequences:,} sequences per step; {rate}")
     note(f"  with requests of {asked} and answers of {derived.request_answer_tokens:,.0f};")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
-    note(f"  {waiting} requests may wait in the queue, further ones are refused; {context} tokens of context")
+    note(f"  {waiting} requests may wait in the queue, and further requests are refused; {context} tokens of context")
 
 
 def _curl(model: Deployment) -> str:

@@ -43,7 +43,8 @@ def stream_command(
     on: Annotated[
         str | None,
         text(
-            "Run the stream on this server, on its replicas, after live requests and before jobs: http://host:8000",
+            "Run the stream on the replicas of this server: http://host:8000. Live requests come before the stream, "
+            "and the stream comes before jobs.",
             metavar="URL",
         ),
     ] = None,

@@ -36,7 +36,7 @@ def usage_command(
         str, text("Group by one or several of: day, tenant, lane, model, version.", metavar="NAMES")
     ] = "day,tenant,lane,model",
     tenant: Annotated[
-        str | None, text("Show only this tenant; an admin key can see other tenants.", metavar="NAME")
+        str | None, text("Show only this tenant; only an admin key can see tenants other than its own.", metavar="NAME")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,

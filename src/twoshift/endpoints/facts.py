@@ -92,7 +92,8 @@ def requires(model: ModelFacts, column: str, what: str) -> None:
 def check_cut(model: ModelFacts, field: str, tokens: int | None) -> None:
     """Raises InvalidInput where a request wants its texts cut at fewer tokens than the model takes; -1 is as many."""
     if tokens is not None and tokens != -1 and tokens < model.row_tokens:
-        raise InvalidInput(field, tokens, f"at least {model.row_tokens}: texts are truncated at the model's own limit")
+        accepted = f"at least {model.row_tokens}: this server truncates texts only at the model's own token limit"
+        raise InvalidInput(field, tokens, accepted)
 
 
 def finite(row: Row, column: str, axes: int, place: int) -> Any:

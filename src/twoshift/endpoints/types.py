@@ -216,7 +216,7 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
 
 
 class SearchHit(Struct):
-    """A matching row: its key and its score; higher is nearer (cosine, inner product, or negative distance)."""
+    """A matching row. A nearer row has a higher score: the cosine, the inner product or the negative distance."""
 
     key: str | int
     score: float

@@ -61,7 +61,8 @@ class Engine(DeviceLoop):
     ) -> None:
         lanes = runtime.lanes if isinstance(runtime, LanedRuntime) else 1
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
-        self._policy = LanePolicy(cost, replace(limits, background_depth=depth, lanes=lanes))
+        limits = replace(limits, background_depth=depth, lanes=lanes, pads=runtime.info.pads)
+        self._policy = LanePolicy(cost, limits)
         self._waiting = Waiting(self._policy)
         super().__init__(runtime, self._waiting, clock)
         self.runtime = runtime

@@ -121,7 +121,7 @@ class Recovery:
         """Of a background row that no call may hold: the row is good, and the objective is in its way."""
         limits = self._policy.limits
         if tokens > limits.max_tokens:
-            return NoRoom(f"a row has {tokens:,} tokens, more than one call may have: {limits.max_tokens:,}")
+            return NoRoom(f"a row has {tokens:,} tokens, but a call may have at most {limits.max_tokens:,} tokens")
         takes, leaves = 1e3 * self._policy.curves.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
         slo = "" if limits.slo_s is None else f"with an SLO of {1e3 * limits.slo_s:g} ms, "
         change = "start the server with a larger --slo-ms or --call-budget-ms, or run the job without --on"

@@ -148,7 +148,8 @@ class RayFleet:
             lambda: self._refused is not None or len(self.members()) >= wanted or self._closed.is_set(), _START_S
         )
         if self._refused is not None or not self.members():
-            raise self._refused or Broken(f"no replica of {self._name} on Ray Serve connected within {_START_S:g} s")
+            why = f"no replica of {self._name} on Ray Serve connected within {_START_S:g} s"
+            raise self._refused or Broken(f"{why}; read the logs of the replicas in Ray's dashboard")
 
     def members(self) -> list[_Member]:
         """Those that take requests."""

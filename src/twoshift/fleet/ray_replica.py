@@ -136,7 +136,8 @@ class _Itself:
 def _opened(given: RayGiven) -> ServedModel | ServedLlm:
     if given.version != __version__:
         raise Broken(
-            f"this node has Twoshift {__version__}, the server {given.version}: install the same version on every node"
+            f"this node has Twoshift {__version__}, but the server has {given.version}: install the same version on "
+            "every node"
         )
     with contextlib.suppress(OSError):  # a node without the folder is found out where a name begins there
         os.chdir(given.folder)

@@ -281,7 +281,7 @@ class Supervisor:
             observed = self._observed()
         if gave_up := self.policy.gave_up(self._wanted, observed):
             wait_s = self.policy.wait_s(failure.version, observed, failure.at_s)
-            _logger.error("%s: %s; retrying every %g s", self._spec.name, gave_up, wait_s)
+            _logger.error("%s: %s; trying again in %g s", self._spec.name, gave_up, wait_s)
         if not self._settled:
             self._fail(Broken(f"{text} before it was ready"))
 

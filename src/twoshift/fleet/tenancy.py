@@ -69,7 +69,7 @@ def _any_place(_place: str, _field: str) -> None:
 
 def _check_private(roots: Roots, output: str) -> None:
     if "://" not in output and not roots.holds_file(os.path.realpath(output)):
-        raise InvalidInput("output", output, "a folder that is not private to the server")
+        raise InvalidInput("output", output, "a folder outside TWOSHIFT_HOME and outside the server's own files")
 
 
 def _check_output(roots: Roots, output: str) -> None:

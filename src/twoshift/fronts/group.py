@@ -235,7 +235,7 @@ class FrontGroup:
             try:
                 self._step()
             except Exception:  # the fronts would end with this thread
-                _logger.exception("fronts")
+                _logger.exception("the front-end processes could not be checked; the server tries again")
                 time.sleep(_TICK_S)
         for each in self._living():
             each.end()

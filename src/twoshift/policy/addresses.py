@@ -63,17 +63,20 @@ def target_of(url: str, private_too: bool, field: str = "url") -> Target:
     if parsed.scheme not in _DEFAULT_PORTS or not parsed.hostname or not printable or len(url) > _MOST_CHARACTERS:
         raise InvalidInput(field, url, "a URL such as https://example.com/hook")
     if "@" in parsed.netloc or parsed.fragment:
-        raise InvalidInput(field, url, "a URL without a user, a password or a #")
+        raise InvalidInput(field, url, "a URL without a user name, a password or a '#'")
     if parsed.scheme == "http" and not private_too:
-        raise InvalidInput(field, url, "https, or allow_private_webhooks = true on the server")
+        raise InvalidInput(field, url, "an https URL; `allow_private_webhooks = true` on the server also allows http")
     literal = _literal(parsed.hostname)
     if literal is None and not _NAME.fullmatch(parsed.hostname):
-        raise InvalidInput(field, url, "a URL with a host's name or address")
+        raise InvalidInput(field, url, "a URL with a host name or an IP address")
     made = Target(parsed.scheme, parsed.hostname, port or _DEFAULT_PORTS[parsed.scheme], _path(parsed))
     if not private_too and made.port not in _PORTS:
-        raise InvalidInput(field, url, f"port {' or '.join(map(str, _PORTS))}, or allow_private_webhooks = true")
+        ports = " or ".join(map(str, _PORTS))
+        accepted = f"port {ports}; `allow_private_webhooks = true` on the server allows every port"
+        raise InvalidInput(field, url, accepted)
     if not private_too and literal is not None and not is_public(parsed.hostname):
-        raise InvalidInput(field, url, "a public address, or allow_private_webhooks = true on the server")
+        accepted = "a public IP address; `allow_private_webhooks = true` on the server also allows private addresses"
+        raise InvalidInput(field, url, accepted)
     return made
 
 

@@ -155,9 +155,9 @@ class AdmissionPolicy:
         """
         limits = self._lanes.limits
         if size.longest > limits.max_tokens:
-            return Never(f"a row has {size.longest} tokens, more than one call may have: {limits.max_tokens}")
+            return Never(f"a row has {size.longest} tokens, but a call may have at most {limits.max_tokens} tokens")
         if len(items) > self.max_waiting:
-            return Never(f"the request has {len(items)} rows, more than the queue may hold: {self.max_waiting}")
+            return Never(f"the request has {len(items)} rows, but the queue may hold at most {self.max_waiting} rows")
         one_call = size.rows <= limits.max_rows and size.tokens <= limits.max_tokens
         if one_call and self._lanes.curves.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
@@ -168,7 +168,8 @@ class AdmissionPolicy:
         fastest_s = self._fastest_s(calls, now_s) or needed_s / MOST_WRONG
         if fastest_s <= left_s:
             return Try(now_s + _TRY_FOR * needed_s)
-        return Never(f"needs {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms left")
+        left_ms = max(0.0, left_s) * 1e3
+        return Never(f"it needs {needed_s * 1e3:.3g} ms on an idle device, but its deadline is in {left_ms:.3g} ms")
 
     def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
         """Least time of these calls, from recent calls of their sizes; None if not known."""

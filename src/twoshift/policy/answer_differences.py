@@ -49,7 +49,7 @@ class AnswerKind(enum.StrEnum):
 def differences(kind: AnswerKind | str, stable: Rows, candidate: Rows) -> Floats:
     """One difference per row, or per query of a ranking; raises InvalidInput if the numbers of answers differ."""
     if len(stable) != len(candidate):
-        told = f"as many answers as the stable version has, {len(stable):,}"
+        told = f"the same number of answers as from the stable version: {len(stable):,}"
         raise InvalidInput("candidate", f"{len(candidate):,} answers", told)
     pairs = zip(stable, candidate, strict=True)
     match AnswerKind(kind):

@@ -79,7 +79,8 @@ class WorkerPolicy:
             return _scale(0, state.workers, "no job has rows to process", Signal.IDLE)
         found = self._need(state)
         if state.asked_workers > found.count:
-            found = Need(state.asked_workers, Signal.ASKED, f"a job asks for {state.asked_workers} more workers")
+            why = f"the number of workers that running jobs ask for is {state.asked_workers}"
+            found = Need(state.asked_workers, Signal.ASKED, why)
         wanted, why, signal = found.count, found.why, found.signal
         need = min(wanted, self.settings.quota)
         if self.window.is_empty:

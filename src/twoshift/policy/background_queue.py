@@ -123,7 +123,8 @@ class BackgroundQueue:
     def add(self, block: Block) -> None:
         """Queue a block."""
         if block.key in self._blocks or block.lane is Lane.ONLINE or len(block.lengths) == 0:
-            raise InvalidInput("block", block.key, "a new key, at least one row, and the micro or batch lane")
+            accepted = "a key that is not in use, at least one row, and the lane `micro` or `batch`"
+            raise InvalidInput("block", block.key, accepted)
         turn = max(self._turn, self._turns.get(block.owner, 0.0))
         queued = _Queued.of(block, turn, next(self._arrivals))
         self._turns[block.owner] = turn + queued.tokens[-1] / block.weight

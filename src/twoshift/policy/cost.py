@@ -37,7 +37,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.tokens < 1 or self.longest < 1:
-            raise InvalidInput("sample", self, "rows, tokens and longest of at least 1")
+            raise InvalidInput("sample", self, "`rows`, `tokens` and `longest` of at least 1")
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise InvalidInput("seconds", self.seconds, "a finite number above 0")
 
@@ -83,9 +83,10 @@ class CallCost:
         if sum(getattr(self, name) for name in _COEFFICIENTS) <= 0:
             raise InvalidInput("cost", 0, "at least one coefficient above 0")
         if any(not (math.isfinite(r) and r > 0) for r in self.ratios) or list(self.ratios) != sorted(self.ratios):
-            raise InvalidInput("ratios", self.ratios, "positive numbers in rising order")
+            raise InvalidInput("ratios", self.ratios, "numbers above 0 in ascending order")
         if any(not (math.isfinite(c.seconds) and c.seconds > 0 and 0 <= c.scatter <= 1) for c in self.ceilings):
-            raise InvalidInput("ceilings", self.ceilings, "finite numbers of seconds above 0, scatter from 0 to 1")
+            accepted = "ceilings with a finite number of seconds above 0 and a scatter from 0 to 1"
+            raise InvalidInput("ceilings", self.ceilings, accepted)
         if list(self.ceilings) != sorted(self.ceilings, key=lambda c: -c.tokens):
             raise InvalidInput("ceilings", self.ceilings, "ceilings in descending order of tokens")
 
@@ -184,7 +185,8 @@ class CallCost:
 def _ceiling(value: object) -> Ceiling:
     numbers = _numbers("ceilings", value)
     if len(numbers) != 5 or not all(math.isfinite(n) and n == n // 1 >= 1 for n in numbers[:3]):
-        raise InvalidInput("ceilings", value, "rows, tokens, squares, seconds and scatter")
+        accepted = "five numbers: rows, tokens and squares (whole numbers of at least 1), seconds, and scatter"
+        raise InvalidInput("ceilings", value, accepted)
     rows, tokens, squares, seconds, scatter = numbers
     return Ceiling(int(rows), int(tokens), int(squares), seconds, scatter)
 

@@ -159,7 +159,8 @@ def _span(span: str, of: _Field, field: str, part: str) -> tuple[int, int]:
     begin = _number(first, of, field, part)
     end = _number(last, of, field, part) if dash else begin
     if end < begin:
-        raise InvalidInput(field, part, f"an ascending {of.name} range; to wrap around, write two ranges with a comma")
+        two = f"{begin}-{of.most},{of.least}-{end}"
+        raise InvalidInput(field, part, f"an ascending {of.name} range; to wrap around, write two ranges: {two}")
     return begin, end
 
 

@@ -41,7 +41,7 @@ class DeadlineLimits:
         if not 0.5 <= self.target_chance < 1:
             raise InvalidInput("target_chance", self.target_chance, "a number from 0.5 to below 1")
         if not 0 < self.half_life_s < math.inf:
-            raise InvalidInput("half_life_s", self.half_life_s, "finite seconds above 0")
+            raise InvalidInput("half_life_s", self.half_life_s, "a finite number of seconds above 0")
         if not 0 <= self.drift < 1:
             raise InvalidInput("drift", self.drift, "a number from 0 to below 1")
         if not 0 < self.planned_error < math.inf:
@@ -118,9 +118,11 @@ class DeadlinePolicy:
         limits: DeadlineLimits | None = None,
     ) -> None:
         if math.isnan(deadline_s):
-            raise InvalidInput("deadline_s", deadline_s, "a time, or inf for no deadline")
+            accepted = "a point in time in seconds, on the clock of now_s, or inf for no deadline"
+            raise InvalidInput("deadline_s", deadline_s, accepted)
         if planned_items_per_s is not None and not 0 < planned_items_per_s < math.inf:
-            raise InvalidInput("planned_items_per_s", planned_items_per_s, "a rate above 0, or None")
+            accepted = "a finite number of items per second above 0, or None"
+            raise InvalidInput("planned_items_per_s", planned_items_per_s, accepted)
         self.deadline_s = deadline_s
         self.limits = limits or DeadlineLimits()
         self._planned_items_per_s = planned_items_per_s
@@ -129,21 +131,21 @@ class DeadlinePolicy:
     def observed(self, items: float, seconds: float, now_s: float) -> None:
         """A worker finished a shard of `items` items in `seconds`."""
         if not 0 < items < math.inf:
-            raise InvalidInput("items", items, "a number above 0")
+            raise InvalidInput("items", items, "a finite number above 0")
         if not 0 < seconds < math.inf:
-            raise InvalidInput("seconds", seconds, "seconds above 0")
+            raise InvalidInput("seconds", seconds, "a finite number of seconds above 0")
         self._seen.add(items, seconds, now_s)
 
     def lost(self, seconds: float, now_s: float) -> None:
         """A worker lost this many seconds, for example on a shard that it lost or on a restart."""
         if not 0 <= seconds < math.inf:
-            raise InvalidInput("seconds", seconds, "seconds, 0 or more")
+            raise InvalidInput("seconds", seconds, "a finite number of seconds, 0 or more")
         self._seen.add_lost(seconds, now_s)
 
     def outlook(self, remaining_items: float, workers: int, now_s: float) -> Outlook:
         """Predict the end of a job with this much work left, on this many workers."""
         if not 0 <= remaining_items < math.inf:
-            raise InvalidInput("remaining_items", remaining_items, "a number, 0 or more")
+            raise InvalidInput("remaining_items", remaining_items, "a finite number, 0 or more")
         if workers < 0:
             raise InvalidInput("workers", workers, "0 or more")
         left_s = self.deadline_s - now_s

@@ -157,7 +157,7 @@ def _besides_reading(samples: Sequence[Sample], cost: CallCost) -> Sequence[Samp
 
 def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
     if len({s.size for s in samples}) < 2:
-        raise InvalidInput("samples", len(samples), "samples of at least two different sizes")
+        raise InvalidInput("samples", len(samples), "samples (measured calls) of at least two different sizes")
     return _arrays(samples, weights)
 
 

@@ -28,7 +28,8 @@ class WindowCost:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fixed_s) and self.fixed_s >= 0 and math.isfinite(self.row_s) and self.row_s > 0):
-            raise InvalidInput("cost", (self.fixed_s, self.row_s), "finite numbers of seconds, and more than 0 per row")
+            accepted = "finite numbers of seconds: fixed_s of at least 0, and row_s above 0"
+            raise InvalidInput("cost", (self.fixed_s, self.row_s), accepted)
 
     def seconds(self, rows: float) -> float:
         """Seconds from closing a window to its commit, if no other window is before it."""

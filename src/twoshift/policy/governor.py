@@ -254,7 +254,8 @@ class GovernorPolicy:
         if running or live.is_idle or self.settings.live_slowdown == math.inf:
             return "the step, the KV cache or the prefill budget has no capacity for another sequence"
         streams = live.running + live.waiting
-        return f"a live slowdown of {self.settings.live_slowdown:g} leaves no capacity beside {streams} live streams"
+        slowdown = f"the live slowdown limit of {self.settings.live_slowdown:g}"
+        return f"{slowdown} leaves no capacity for background sequences beside {streams} live streams"
 
     def _is_worth_reading(self, live: LiveLoad, count: int, unread: Sequence[int]) -> bool:
         """Whether the tokens of these prompts take about as long as it takes to read at all, however little."""

@@ -91,9 +91,11 @@ class GovernorSettings:
         for name in ("idle_after_s", "settle_s", "overtake_s", "admit_prefill_tokens"):
             _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
         least = self.prefill_tokens
-        _check("idle_prefill_tokens", self.idle_prefill_tokens, self.idle_prefill_tokens >= least, f"at least {least}")
+        told = f"at least prefill_tokens, which is {least}"
+        _check("idle_prefill_tokens", self.idle_prefill_tokens, self.idle_prefill_tokens >= least, told)
         bound = self.idle_step_s
-        _check("idle_step_s", bound, bound is None or bound >= self.tpot_s, f"at least {self.tpot_s:g} s, or none")
+        told = f"at least tpot_s, which is {self.tpot_s:g} s, or None"
+        _check("idle_step_s", bound, bound is None or bound >= self.tpot_s, told)
         _check("live_slowdown", self.live_slowdown, self.live_slowdown >= 1, "at least 1")
         _check("quantile", self.quantile, 0 < self.quantile < 1, "a share between 0 and 1")
 

@@ -29,7 +29,8 @@ _NEW_S, _NEWCOMERS, _NEW_SHARE = 0.25, 32, 0.25  # connections made so long afte
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
 _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
-_GATHER = 0.1  # of what the host has to do: so long a device waits for more rows, since its calls cost the host, too
+# Of what the host has to do, and at the most: so long a device waits for more rows, since its calls cost the host, too
+_GATHER, _MOST_GATHER_S = 0.1, 0.002
 _LIKELY = 0.5  # of the capacity that is predicted: what is there at the least
 _RATE_S = 0.25  # over which answers are counted
 
@@ -209,7 +210,7 @@ class HostPolicy:
 
         A call costs the host much of what a request does: with a few rows each, half of its work would be calls.
         """
-        return _GATHER * self.ahead_s
+        return min(_MOST_GATHER_S, _GATHER * self.ahead_s)
 
     def wait_s(self, size: int, left_s: float, now_s: float, device_s: float = 0.0) -> float | None:
         """None if a request with this much time left is admitted; else how long until it might be.

@@ -27,7 +27,7 @@ class JobScaleLimits:
         if self.most < 1:
             raise InvalidInput("most", self.most, "1 or more")
         if not 0 <= self.load_s < math.inf:
-            raise InvalidInput("load_s", self.load_s, "finite seconds, 0 or more")
+            raise InvalidInput("load_s", self.load_s, "a finite number of seconds, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,9 +121,11 @@ def replay(entries: Iterable[_Entry]) -> Replay:
         for number, entry in enumerate(stream, start=2):
             if entry[:1] == ["end"]:
                 if entry[1:] != [number - 1]:
+                    last = ", ".join(map(str, entry[1:]))
                     return Replay(
                         decisions,
-                        f"the journal has {number - 1} entries, but its last line counts {entry[1:]}: some are missing",
+                        f"the journal has {number - 1} entries, but its last line counts {last}: "
+                        "some entries are missing",
                     )
                 continue
             for recorded, decided in player.play(entry):
@@ -131,7 +133,8 @@ def replay(entries: Iterable[_Entry]) -> Replay:
                 if recorded != decided:
                     return Replay(
                         decisions,
-                        f"entry {number}: recorded decision {recorded!s:.200}, replayed decision {decided!s:.200}",
+                        f"entry {number}: the recorded decision is {recorded!s:.200}, "
+                        f"but the replayed decision is {decided!s:.200}",
                     )
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise Broken(f"the journal cannot be replayed: {error}"[:500]) from error
@@ -170,7 +173,7 @@ class _Player:
                 self._lanes.cancel_block(key)
             case ["finished", number, elapsed_s, failed, device_s]:
                 if number not in self._calls:
-                    raise ValueError("a call finished that was never launched")
+                    raise ValueError("it has the end of a call whose start is missing")
                 self._lanes.finished(self._calls.pop(number), elapsed_s, failed, device_s)
             case ["cap_tokens", max_tokens]:
                 self._lanes.cap_tokens(max_tokens)

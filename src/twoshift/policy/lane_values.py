@@ -42,6 +42,7 @@ class LaneLimits:
     min_share: float = 0.0  # share of the device for background work that would miss its deadline
     background_depth: int = 0  # calls in the background slot; 0: live and background share one slot
     lanes: int = 1  # calls that run at the same time, each on its part of the device
+    pads: bool = False  # rows of unlike lengths run one after another in a call, each with its own overhead
     live_slowdown: float | None = None  # limit for mean live latency with background calls / without
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class LaneLimits:
             )
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
         if self.call_budget_s is not None and not 0 < self.call_budget_s <= most_s:
-            accepted = f"a number above 0 and at most {most_s:g}: a live row may have to wait for such a call"
+            accepted = f"seconds above 0 and at most {most_s:g}, because a live row may have to wait for such a call"
             raise InvalidInput("call_budget_s", self.call_budget_s, accepted)
         if self.live_slowdown is not None and not (math.isfinite(self.live_slowdown) and self.live_slowdown >= 1):
             raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")

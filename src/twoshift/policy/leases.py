@@ -45,7 +45,7 @@ class ShardLimits:
 
     def __post_init__(self) -> None:
         if not self.lease_s > 0:
-            raise InvalidInput("lease_s", self.lease_s, "seconds above 0")
+            raise InvalidInput("lease_s", self.lease_s, "a number of seconds above 0")
         if not 1 <= self.max_errors <= _MOST_STRIKES:
             raise InvalidInput("max_errors", self.max_errors, f"a number from 1 to {_MOST_STRIKES}")
         if not self.max_errors <= self.max_deaths <= _MOST_STRIKES:

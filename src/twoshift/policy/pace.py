@@ -18,6 +18,7 @@ _DENSE = 0.1  # of the device's time for the overhead of live calls: from here o
 _LITTLE = 0.25  # of what a call costs by itself: riders that add no more are always worth it
 _STRETCHED = 1.5  # times what riders add: a row waits for half of the stretched call before its own
 _QUIET = 0.01  # live rows, decayed: after one, nobody has come for five seconds
+_ALIKE = 0.03  # of the longer of two rows: the padding with which they share a call that pads
 _EMPTY = CallSize(0, 0, 0, 0)
 
 
@@ -75,10 +76,12 @@ class PacePolicy:
         if limits.slo_s is None:
             return Pace()
         call_s = self.call_s(row_tokens)
-        overhead = self._decayed(now_s) / _MEMORY_S * self._fixed_s / limits.lanes
-        # Squared, because below that riders save the job little and delay live rows all the same.
-        dense = min(1.0, (overhead / _DENSE) ** 2)
-        ride_s = math.inf if limits.call_budget_s is not None else max(_LITTLE * self._fixed_s, dense * call_s)
+        dense, ride_s = 0.0, _LITTLE * self._fixed_s
+        if not limits.pads or _are_alike(row_tokens, live_tokens):
+            overhead = self._decayed(now_s) / _MEMORY_S * self._fixed_s / limits.lanes
+            # Squared, because below that riders save the job little and delay live rows all the same.
+            dense = min(1.0, (overhead / _DENSE) ** 2)
+            ride_s = math.inf if limits.call_budget_s is not None else max(ride_s, dense * call_s)
         if limits.live_slowdown is None or not live_tokens:
             is_quiet = limits.background_depth > 0 and self._decayed(now_s) < _QUIET
             # Where live calls overtake, the first after a pause loses little to a call as long as the budget
@@ -109,3 +112,8 @@ class PacePolicy:
 
     def _decayed(self, now_s: float) -> float:
         return self._live_rows * math.exp(min(0.0, self._live_at_s - now_s) / _MEMORY_S) if self._live_rows else 0.0
+
+
+def _are_alike(tokens: float, others: float) -> bool:
+    """Whether rows of these lengths share a call that pads, and with it the overhead of one."""
+    return abs(tokens - others) <= _ALIKE * max(tokens, others)

@@ -56,13 +56,14 @@ class Wanted:
     def __post_init__(self) -> None:
         names = {each.version for each in self.versions}
         if len(names) < len(self.versions) or any(each.replicas < 0 or each.share < 0 for each in self.versions):
-            raise InvalidInput("versions", self.versions, "each version once, with replicas and a share from 0")
+            accepted = "each version once, with a number of replicas and a share of at least 0"
+            raise InvalidInput("versions", self.versions, accepted)
         if self.versions and not math.isclose(sum(each.share for each in self.versions), 1.0):
             raise InvalidInput("share", [each.share for each in self.versions], "shares that sum to 1")
         if any(each.share > 0 and not each.replicas for each in self.versions) and self.replicas:
-            raise InvalidInput("share", self.versions, "no share for a version without replicas")
+            raise InvalidInput("share", self.versions, "a share of 0 for each version without replicas")
         if not 0 <= self.floor <= self.replicas:
-            raise InvalidInput("floor", self.floor, f"0 to {self.replicas}, the replicas of all versions")
+            raise InvalidInput("floor", self.floor, f"at least 0 and at most {self.replicas}, the number of replicas")
         if self.surge < 1:
             raise InvalidInput("surge", self.surge, "at least 1: a version is replaced by starting one replica first")
 

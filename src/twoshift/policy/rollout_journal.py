@@ -168,7 +168,7 @@ class _Player:
             self._begin(entry)
             return None
         if self._policy is None:
-            raise ValueError(f"it does not begin with a {_KIND} header")
+            raise ValueError(f"the record does not begin with a {_KIND} header")
         match entry:
             case ["state", state]:
                 self._policy = RolloutPolicy.restored(self._settings, RolloutState.from_dict(state))
@@ -184,7 +184,7 @@ class _Player:
     def _begin(self, header: _Entry) -> None:
         _, version, settings, state = header
         if version != _FORMAT:
-            raise ValueError(f"its format is {version}, but this version reads only format {_FORMAT}")
+            raise ValueError(f"the format is {version}, but this version of Twoshift reads only format {_FORMAT}")
         self._settings = RolloutSettings.from_dict({**settings, **self._overrides})
         self._policy = RolloutPolicy.restored(self._settings, RolloutState.from_dict(state))
 

@@ -201,17 +201,17 @@ class RolloutSettings:
         rising = all(low < high for low, high in zip(self.ladder, self.ladder[1:], strict=False))
         shares = all(0 < share <= 1 for share in self.ladder)
         _check("ladder", self.ladder, shares and rising, "rising shares above 0 and up to 1")
-        _check("ladder", self.ladder, bool(self.ladder) or self.shadow, "at least one share, or shadow")
+        _check("ladder", self.ladder, bool(self.ladder) or self.shadow, "at least one share, or `shadow = true`")
         for name in ("alpha", "step_alpha"):
-            _check(name, getattr(self, name), 0 < getattr(self, name) <= 0.5, "a chance above 0 and up to 0.5")
+            _check(name, getattr(self, name), 0 < getattr(self, name) <= 0.5, "a probability above 0 and up to 0.5")
         for name in ("error_tolerance", "median_tolerance", "tail_tolerance"):
             _check(name, getattr(self, name), 0 < getattr(self, name) <= 1, "a share above 0 and up to 1")
         bound = self.disagreement_bound
         _check("disagreement_bound", bound, bound is None or 0 < bound < 1, "a share between 0 and 1, or none")
         _check("slow_factor", self.slow_factor, 1 <= self.slow_factor < math.inf, "at least 1")
-        _check("slo_s", self.slo_s, self.slo_s is None or self.slo_s > 0, "seconds above 0, or none")
+        _check("slo_s", self.slo_s, self.slo_s is None or self.slo_s > 0, "a number of seconds above 0, or none")
         for name in ("min_step_s", "max_loading_s"):
-            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "seconds of at least 0")
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "a number of seconds, 0 or more")
 
     @property
     def steps(self) -> tuple[float, ...]:

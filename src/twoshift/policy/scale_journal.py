@@ -88,7 +88,7 @@ def scale_replay(entries: Iterable[Any], overrides: Mapping[str, Any] | None = N
                 raise
             if isinstance(error, InvalidInput) and not isinstance(error, _Unreadable):
                 raise error.renamed(f"line {line}, {error.field}") from error
-            why = error.accepted if isinstance(error, _Unreadable) else f"an entry of a log ({error})"
+            why = error.accepted if isinstance(error, _Unreadable) else f"an entry of a decision log ({error})"
             raise InvalidInput(f"line {line}", entry, why[:500]) from error
         if replayed is not None:
             yield replayed
@@ -111,7 +111,7 @@ class _Player:
             self._begin(cast(_Object, entry))
             return None
         if self._policy is None or not isinstance(entry, dict):
-            raise _Unreadable(f"a log that begins with a {_KIND} header: the decision log of a `twoshift serve`")
+            raise _Unreadable(f"a decision log that `twoshift serve` has written; it begins with a {_KIND} header")
         found = cast(_Object, entry)
         if found["n"] != self._number + 1:
             raise _Unreadable(f"entry {self._number + 1} at this position: part of the log is missing")
@@ -123,7 +123,7 @@ class _Player:
 
     def _begin(self, header: _Object) -> None:
         if (header["log"], header["format"]) != (_KIND, _FORMAT):
-            raise _Unreadable(f"a {_KIND} log of format {_FORMAT}")
+            raise _Unreadable(f"the header of a {_KIND} log of format {_FORMAT}")
         settings, limit = header["settings"], header["settings"]["device_limit"]
         recorded = {name: value for name, value in settings["replicas"].items() if name != "allow_zero"}  # of old logs
         replicas = replace(ReplicaSettings(**recorded), **self._overrides)

@@ -275,4 +275,4 @@ class _Tally:
 
 def _ensure(actual: object, expected: object) -> None:
     if actual != expected:
-        raise AssertionError(f"{actual!r} is not {expected!r}")
+        raise AssertionError(f"expected {expected!r}, got {actual!r}")

@@ -72,7 +72,7 @@ class ModelCache:
                 self._replace(incoming, self._versions / name)
         found = self.folder(version)
         if found is None:
-            raise Broken(f"{self._versions / name} was changed while {version.ref} was downloaded")
+            raise Broken(f"{self._versions / name} was changed while {version.ref} was downloaded; try again")
         return found
 
     def damaged(self, version: Version) -> dict[str, str] | None:

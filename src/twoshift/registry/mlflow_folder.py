@@ -52,8 +52,8 @@ def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path
         if name in flavours:
             return _folder_artifact(folder, _place(folder, flavours[name], usual), source)
     if _PYFUNC not in flavours:
-        accepted = f"one of the flavours {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
-        raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'none'}")
+        accepted = f"a model with the flavour {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
+        raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'no flavour'}")
     if not trust_pickle:
         accepted = "--trust-pickle with a pyfunc model, if you trust the author: loading the model runs code from it"
         raise InvalidInput("SOURCE", source, accepted)
@@ -91,7 +91,7 @@ def _file_artifact(folder: Path, name: str, flavour: dict[str, Any], source: str
     if path.is_dir():  # xgboost and lightgbm of old, ONNX with its weights beside it
         inside = [each for each in files_below(path) if each.source.suffix in (".onnx", ".xgb", ".lgb", ".ubj")]
         if len(inside) != 1:
-            raise Broken(f"{path}: expected one model file in it")
+            raise Broken(f"{path}: expected exactly one model file in this folder")
         path = inside[0].source
     entry = _xgboost_name(path) if name == "xgboost" else f"{path.stem}{_SUFFIXES.get(path.suffix, path.suffix)}"
     beside = [each for each in files_below(path.parent) if each.source != path] if name == "onnx" else []

@@ -182,8 +182,9 @@ def _check_sizes(node: Any, sizes: list[int | None], path: Path) -> None:
     if math.prod(size or 1 for size in sizes) * dtype.itemsize <= _MOST_INPUT_BYTES:
         return
     axis, size = max(enumerate(size or 1 for size in sizes), key=lambda each: each[1])
-    told = f"has the input {node.name!r} with {size:,} numbers on axis {axis}, more than {_MOST_INPUT_BYTES >> 30} GiB"
-    raise UnusableModel("model", str(path), f"{told}; export the model with a smaller or dynamic axis")
+    told = f"has the input {node.name!r} with {size:,} numbers on axis {axis}, so the input is larger than"
+    how = "export the model with a smaller or dynamic axis"
+    raise UnusableModel("model", str(path), f"{told} {_MOST_INPUT_BYTES >> 30} GiB; {how}")
 
 
 def _output(node: Any, path: Path) -> str:

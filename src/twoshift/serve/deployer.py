@@ -156,7 +156,7 @@ class Deployer:
     def _load(self, deployment: Deployment) -> None:
         if self._models.all.get(deployment.name) is not deployment:
             raise InvalidInput(
-                "model", deployment.name, "a model that still exists; this model was removed in the meantime"
+                "model", deployment.name, "a model of this server: this model was removed before it could be loaded"
             )
         is_first = deployment.serving is None
         if is_first:
@@ -199,7 +199,7 @@ class Deployer:
             try:
                 self._hooks.leaving(deployment, before.backend)
             except Exception:  # a job that does not stop: it fails with the model, which goes
-                _logger.exception("%s: the version to unload is still in use", deployment.name)
+                _logger.exception("%s: the old version is unloaded, but is still in use", deployment.name)
             self._hooks.arrived(deployment)
         self._drained(before, grace_s)
         self._hooks.parting(deployment, before.backend, grace_s)

@@ -108,8 +108,8 @@ _FAMILIES = (
             lambda seen: ((str(lane), each.rows) for lane, each in seen.waiting.items())),
     _Family("gauge", "oldest_wait_seconds", "Waiting time of the oldest row in the queue.", ("lane",),
             lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
-    _Family("counter", "slo_requests", "Live requests, or sequences of a language model, by whether the objective was "
-            "met; a request that the server refused or failed counts as outside.", ("slo",),
+    _Family("counter", "slo_requests", "Live requests (or sequences of a language model), by whether they met the "
+            "objective; refused and failed requests count as outside.", ("slo",),
             lambda seen: (("within", seen.within_slo), ("outside", seen.outside_slo))),
     _Family("gauge", "objective_seconds", "Latency objective for 99 % of the requests, by kind of latency.", ("of",),
             lambda seen: seen.objectives_s.items()),

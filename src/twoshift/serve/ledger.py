@@ -120,7 +120,7 @@ class Ledger:
         try:
             self.keep()
         except Exception:  # what cannot be counted now is counted the next time
-            _logger.exception("usage")
+            _logger.exception("usage could not be recorded; the server tries again")
 
     def _count(self) -> None:
         day = day_name(self._wall())

@@ -49,8 +49,8 @@ _SLO_MS = 50.0
 _DERIVED = "derived from the SLO"
 _REPLICAS = whole(most=1024)
 _MODEL = (
-    "Model: minilm, smollm, a model folder, a model file, file.py:Class, http://host/v1#name, or a registered "
-    "NAME:3 or NAME@prod."
+    "Model: minilm, smollm, a model folder, a model file, file.py:Class, a model on another server "
+    "(http://host/v1#name), or a registered model (NAME:3 or NAME@prod)."
 )
 _PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
 _ADAPTERS = "LoRA adapter of a language model: NAME=FOLDER, where clients use NAME as the model; repeatable."
@@ -76,7 +76,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         float | None, setting("Language model: objective for the time to the first token.", millis(), shown="2000")
     ] = None
     tpot_ms: Annotated[
-        float | None, setting("Language model: objective for the time per further token.", millis(), shown="100")
+        float | None,
+        setting("Language model: objective for the time per token after the first.", millis(), shown="100"),
     ] = None
     replicas: Annotated[
         int, setting("Number of replica processes; each gets a GPU or a share of the CPU cores.", _REPLICAS)
@@ -114,13 +115,13 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     registry: Annotated[
         str | None,
         table_key(
-            "Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"
+            "Registry of this model: a folder, or an s3://, gs:// or az:// prefix.", shown="the server's registry"
         ),
     ] = None
     index: Annotated[
         str | None,
         setting(
-            "Index that /v1/search looks into: the output folder of a job with --index, or the index itself.",
+            "Vector index for /v1/search: the output folder of a job with --index, or the folder of an index.",
             text("FOLDER"),
             more="The server switches to a new generation of the index when it is complete. See [search](search.md).",
         ),

@@ -27,7 +27,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: Annotated[int, setting("Rows per call.", whole(most=LARGEST_BATCH))] = 16
     row_tokens: Annotated[float, setting("Tokens per row, without padding.", count(least=1, most=1e6))] = 128.0
-    padding: Annotated[float, setting("Share of padding in the computed tokens.", _BELOW_ONE)] = 0.2
+    padding: Annotated[float, setting("Share of the computed tokens that is padding.", _BELOW_ONE)] = 0.2
     slo_ms: Annotated[float, setting("Latency objective of a live request.", millis())] = 100.0
     share: Annotated[
         float, setting("Share of the objective that a live request may wait for batch rows.", _ABOVE_ZERO)
@@ -38,14 +38,21 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str, setting("Device name; selects a data sheet.", choice([d.name for d in DEVICES.values()]))
     ] = "H100"
-    params: Annotated[float, setting("Parameters of the model, such as 7B.", count(least=1e5, most=1e13))] = 7e9
+    params: Annotated[float, setting("Number of parameters of the model, such as 7B.", count(least=1e5, most=1e13))] = (
+        7e9
+    )
     precision: Annotated[str, setting("Precision of weights and arithmetic.", choice([*PRECISION_BYTES]))] = "bf16"
-    layers: Annotated[int | None, setting("Layers, for the KV cache of a generating model.", whole(most=1000))] = None
-    kv_heads: Annotated[int | None, setting("Key-value heads.", whole(most=1000))] = None
-    head_dim: Annotated[int | None, setting("Dimension of one attention head.", whole(most=10_000))] = None
-    tokens: Annotated[float, setting("Tokens of a sequence in the KV cache.", count(least=1, most=1e8))] = 2048.0
+    layers: Annotated[int | None, setting("Language model: number of layers.", whole(most=1000))] = None
+    kv_heads: Annotated[int | None, setting("Language model: number of key-value heads.", whole(most=1000))] = None
+    head_dim: Annotated[int | None, setting("Language model: dimension of one attention head.", whole(most=10_000))] = (
+        None
+    )
+    tokens: Annotated[
+        float, setting("Language model: tokens of one sequence in the KV cache.", count(least=1, most=1e8))
+    ] = 2048.0
     profile: Annotated[
-        str | None, setting("Measured curve to use in place of the data sheet.", text("NAME"), shown="data sheet")
+        str | None,
+        setting("Name of a measured cost curve, used in place of the data sheet.", text("NAME"), shown="data sheet"),
     ] = None
     overhead_ms: Annotated[
         float | None, setting("Fixed time of a call, in place of the data sheet.", millis(zero=True))

@@ -31,8 +31,8 @@ _SETTINGS = {
 PrecomputedPlace = Annotated[
     str | None,
     setting(
-        "Serve precomputed answers by key, from a job's output folder or from the location of --answer-table: a "
-        "folder or redis://host:6379/0#NAME.",
+        "Serve precomputed answers by key, from this place: the output folder of a job, or the place that the job got "
+        "as --answer-table (a folder or redis://host:6379/0#NAME).",
         text("PLACE"),
         more="The server switches to the output of a new run when it is complete. See [precomputed "
         "answers](hybrid.md).",

@@ -62,7 +62,7 @@ class PredictionLog:
             except TwoshiftError:
                 pass  # the database does not answer: the next time
             except Exception:
-                _logger.exception("predictions")
+                _logger.exception("some predictions could not be stored")
 
 
 class NoPredictions:

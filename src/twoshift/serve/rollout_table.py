@@ -19,6 +19,10 @@ def _are_shares(given: Any) -> bool:
 
 
 _LADDER = Value("SHARES", plain="rising shares above 0 and up to 1", fits=_are_shares)
+_SHADOW = (
+    "Before the candidate gets live requests, compare its answers with the stable version's, on copies of live "
+    "requests in idle time."
+)
 _COMPARE = "Custom function for the difference of two answers: file.py:function, called with row, stable and candidate."
 _DIFFERENCE = "Largest difference (0 to 1) at which a candidate's answer still agrees with the stable version's answer."
 _DISAGREEMENT = "With `max_difference`: maximum share of answers that disagree; a candidate above it is rolled back."
@@ -33,10 +37,7 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     alpha: Annotated[
         float, key("Chance that a candidate as good as the stable version is rolled back.", share(zero=False, most=0.5))
     ] = 0.01
-    shadow: Annotated[
-        bool,
-        key("Compare answers to copies of live requests in idle time before the candidate gets live requests.", FLAG),
-    ] = True
+    shadow: Annotated[bool, key(_SHADOW, FLAG)] = True
     min_step: Annotated[
         str, key("Minimum time at each share of requests, however strong the evidence.", span(zero=True))
     ] = "10s"
@@ -50,7 +51,8 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = True
     follow_every: Annotated[str, key("Interval between checks of the alias.", span(least="1s", most="1d"))] = "5s"
     drain: Annotated[
-        str, key("Time that requests and streams of an unloaded version get to finish.", span(zero=True))
+        str,
+        key("Time that requests and streamed replies get to finish before their version is unloaded.", span(zero=True)),
     ] = "10m"
 
     def __post_init__(self) -> None:

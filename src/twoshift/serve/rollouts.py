@@ -219,7 +219,7 @@ class Rollouts:
             except TryLater as error:
                 self._without_database(str(error))
             except Exception:
-                _logger.exception("rollouts")
+                _logger.exception("rollouts could not be updated; the server tries again")
             closed.wait(_LEAST_S)
 
     def turn(self, now_s: float) -> None:
@@ -314,6 +314,5 @@ def _check_other(deployment: Deployment, stable: str, candidate: str) -> None:
     ref = parse_ref(candidate)
     if ref is not None and str(ref.version) == deployment.version:  # clients could not tell them apart
         accepted = f"a version number other than {deployment.version}, the number of the stable version {stable}"
-        raise InvalidInput(
-            "model", candidate, f"{accepted}; push the version again, or change the model in the settings"
-        )
+        todo = "push the candidate again to get a new number, or change the model in the settings"
+        raise InvalidInput("model", candidate, f"{accepted}; {todo}")

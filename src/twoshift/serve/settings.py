@@ -37,7 +37,10 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     location: Annotated[
         str | None,
-        key("Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"),
+        key(
+            "Where uploaded files and result files are stored: a folder, or an s3://, gs:// or az:// prefix.",
+            shown=f"a folder {_IN_HOME}",
+        ),
     ] = None
     max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
     max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
@@ -63,14 +66,16 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     tenants: Annotated[
         dict[str, TenantSettings], key("Limits of tenants. A tenant without a table has no limits.")
     ] = {}
-    webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job ends.")] = {}
+    webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job, a batch or a rollout ends.")] = {}
     files: Annotated[FileSettings, key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
     tls_cert: TlsCert = None
     tls_key: TlsKey = None
-    open: Annotated[bool, setting("Accept requests from other machines without API keys.", FLAG, "--open")] = False
+    open: Annotated[
+        bool, setting("Accept requests from other machines even if there are no API keys.", FLAG, "--open")
+    ] = False
     grace: Annotated[str, setting("On SIGTERM, time that admitted requests get to finish.", span(zero=True))] = "30s"
     database: Annotated[
         str | None, setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}")
@@ -80,7 +85,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting("Price of one device in dollars per hour, for `twoshift usage`.", usd(zero=True), "--price"),
     ] = None
     batch_price_share: Annotated[
-        float, key("Share of the device price that jobs and batches are charged.", share())
+        float,
+        key("Price of device time for jobs, batches and streams, as a share of the price for live requests.", share()),
     ] = 0.5
     otlp_endpoint: Annotated[
         str | None, setting("OpenTelemetry (OTLP) endpoint for traces: http://collector:4318.", text("URL"))
@@ -111,7 +117,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        key("Folders, prefixes of s3://, gs:// or az://, and brokers that jobs and streams may use.", names()),
+        key("Folders, s3://, gs:// or az:// prefixes, and brokers that jobs and streams may use.", names()),
     ] = ()
     allow_private_webhooks: Annotated[
         bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
@@ -122,7 +128,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_connections: Annotated[int, key("Maximum number of open connections.", whole())] = 4096
     max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
     proxies: Annotated[
-        tuple[str, ...], key("IP addresses of reverse proxies, exempt from the limit per address.", names())
+        tuple[str, ...],
+        key("IP addresses of reverse proxies; `max_connections_per_address` does not apply to them.", names()),
     ] = ()
 
     def __post_init__(self) -> None:

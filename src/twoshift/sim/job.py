@@ -78,7 +78,7 @@ class JobSpec:
                     f"a longer time: this value makes more than {_MOST_SHARDS:,} shards",
                 )
             most = _MOST_SHARDS * self.items / self.shards
-            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} with shards of this length")
+            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g}, or a longer --shard-seconds")
 
     @property
     def ideal_s(self) -> float:

@@ -192,7 +192,7 @@ def check_slo(spec: LanesSpec) -> None:
     alone_ms = 1e3 * spec.cost.seconds(CallSize.uniform(1, spec.row_tokens), spec.limits.quantile)
     if alone_ms > spec.slo_s * 1e3:
         raise InvalidInput(
-            "slo_ms", spec.slo_s * 1e3, f"at least {alone_ms:.4g}, the milliseconds of a call with one item"
+            "slo_ms", spec.slo_s * 1e3, f"at least {alone_ms:.4g}, the time of a call with one item in milliseconds"
         )
 
 

@@ -59,7 +59,8 @@ class FileProfiles:
         path = self._path(name)
         try:
             if path.exists() and (not path.is_file() or path.stat().st_size > _MOST_BYTES):
-                raise Broken(f"profile {path} is not a plain file, or is larger than {_MOST_BYTES:,} bytes")
+                what = f"profile {path} is not a plain file, or is larger than {_MOST_BYTES:,} bytes"
+                raise Broken(f"{what}: delete it and measure the profile again")
             data = path.read_bytes()
         except FileNotFoundError:
             known = ", ".join(self.names()) or "there is none yet; `twoshift profile MODEL` creates one"
@@ -118,7 +119,8 @@ def decode_profile(data: bytes, path: str) -> Profile:
     try:
         stored = msgspec.json.decode(data, type=_Stored)
         if stored.format not in _READABLE:
-            raise Broken(f"profile {path} has format {stored.format}; this version reads formats up to {_FORMAT}")
+            what = f"profile {path} has format {stored.format}, but this version reads only formats up to {_FORMAT}"
+            raise Broken(f"{what}; measure it again")
         return Profile(
             name=stored.name,
             cost=CallCost.from_dict(stored.cost),

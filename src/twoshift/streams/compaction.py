@@ -72,7 +72,7 @@ class Compactor:
                     self._parts[at : at + len(chosen)] = [merged]
                     self._gone += len(chosen)
         except (TwoshiftError, OSError) as error:  # a full disk: the parts are as they were
-            _log.warning("parts of %s could not be merged: %s", self._folder, error)
+            _log.warning("parts of %s could not be merged, and stay as they are: %s", self._folder, error)
 
     def _chosen(self, below: int | None) -> list[CommittedPart] | None:
         with self._lock:

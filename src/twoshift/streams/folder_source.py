@@ -28,6 +28,7 @@ _LOOK_EVERY_S = 0.25  # at the most often
 _LISTING_SHARE = 0.1  # of the time, at the most, that is spent on listing
 _GIVE_UP_S = 60.0  # after which a file that cannot be read, and does not change, is a dead letter
 _ROW_BYTES = 100.0  # until some were read
+_ONCE = "a stream reads each file once: put new rows into a new file"
 
 
 def check_is_there(place: str) -> None:
@@ -178,9 +179,7 @@ class FolderSource:
             file = InputFile(location, 0, seen.identity, *named_encoding(location, self._format))
             upto = f"{'byte' if file.is_cut_by_bytes else 'row'} {seen.upto:,}"
             what = "replaced" if location in there else "deleted"
-            why = (
-                f"{location} was {what} after {upto}: the rest was not read; put the rest into a file with another name"
-            )
+            why = f"{location} was {what} after {upto} was read: put the rest into a file with another name"
             _log.warning("%s", why)
             self._seen[location] = msgspec.structs.replace(seen, is_dead=True)
             self._lost.append((self._seen[location], f"{location} after {upto}", why))
@@ -194,7 +193,7 @@ class FolderSource:
             said.append(f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}")
         if self._changed:
             files = counted(len(self._changed), "file that has", "files that have")
-            said.append(f"{files} changed after being read: {min(self._changed)}; a stream reads each file once")
+            said.append(f"{files} changed after being read: {min(self._changed)}; {_ONCE}")
         return "; ".join(said)
 
     def _is_new(self, blob: Blob) -> bool:
@@ -211,7 +210,7 @@ class FolderSource:
             return True  # it was written again
         if blob.location not in self._changed:
             self._changed.add(blob.location)
-            _log.warning("%s has changed since it was read: a stream reads each file once", blob.location)
+            _log.warning("%s has changed since it was read; %s", blob.location, _ONCE)
         return False
 
     def _is_reading(self, location: str) -> bool:

@@ -128,7 +128,7 @@ class KafkaOutlet:
         if error.code() in (kinds._FENCED, kinds.PRODUCER_FENCED, kinds.INVALID_PRODUCER_EPOCH):
             return Broken(f"another stream with the same output folder also sends to {shown}: run only one of the two")
         if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
-            return InvalidInput("to", shown, f"a topic that accepts messages of this size ({error.str()})")
+            return InvalidInput("to", shown, f"a topic that accepts messages as large as the results ({error.str()})")
         if error.code() in (kinds._INVALID_ARG, kinds.TOPIC_AUTHORIZATION_FAILED, kinds.UNSUPPORTED_VERSION):
             return InvalidInput("to", shown, f"a topic to which this stream may send in transactions ({error.str()})")
         return TryLater(f"{shown} does not answer ({error.str()})", _RETRY_S)

@@ -20,7 +20,7 @@ __all__ = ["NatsConnection", "NatsPlace"]
 T = TypeVar("T")
 _CONNECT_S, _ANSWER_S = 3.0, 20.0
 _RETRY_S = 1.0
-_ACCEPTED = "nats://host:4222/SUBJECT, or tls://; add ?stream=NAME if several streams have the subject"
+_ACCEPTED = "nats://host:4222/SUBJECT or tls://host:4222/SUBJECT; add ?stream=NAME if several streams have the subject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class NatsPlace:
         if parts.scheme not in ("nats", "tls") or not parts.hostname or not subject or " " in subject:
             raise InvalidInput(field, shown, _ACCEPTED)
         if unknown := asked.keys() - {"stream"}:
-            raise InvalidInput(field, shown, f"{_ACCEPTED}; {min(unknown)} is not known")
+            raise InvalidInput(field, shown, f"{_ACCEPTED}; the parameter {min(unknown)} is unknown")
         stream = asked["stream"][0] if "stream" in asked else None
         return cls(f"{parts.scheme}://{parts.netloc}", subject, shown, stream)
 
@@ -78,7 +78,11 @@ class NatsConnection:
         """Raises InvalidInput for a stream whose messages go once somebody has seen them."""
         info = self.run(self.jetstream().stream_info(self.stream_name))
         if info.config.retention != self.api.RetentionPolicy.LIMITS:
-            kept = f"a subject of a stream with limits retention; {self.stream_name} has {info.config.retention}"
+            policy = self.api.RetentionPolicy(info.config.retention).value
+            kept = (
+                "a subject whose stream has the retention policy 'limits'; the stream "
+                f"{self.stream_name!r} has the policy {policy!r}"
+            )
             raise InvalidInput(self._field, self._place.shown, kept)
 
     def consumer(self, wanted: Any) -> NatsPull:
@@ -112,7 +116,7 @@ class NatsConnection:
             return future.result(_ANSWER_S)
         except self._js_errors.NotFoundError as error:
             subject = self._place.subject
-            accepted = f"a subject of an existing JetStream stream; none has {subject}"
+            accepted = f"a subject of a JetStream stream; no stream has the subject {subject}"
             raise NotFound(self._field, self._place.shown, accepted) from error
         except (self._errors.AuthorizationError, self._errors.BadSubjectError) as error:
             raise InvalidInput(self._field, self._place.shown, f"{_ACCEPTED} ({error})") from error

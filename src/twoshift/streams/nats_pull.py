@@ -40,7 +40,7 @@ class NatsPull:
         if not self._held and self._ended not in _GONE:
             await self._ask({"batch": count, "expires": int(wait_s * 1e9)}, wait_s + _GRACE_S, at_once=True)
         if not self._held and self._ended in _GONE:
-            raise ConnectionError(f"consumer {self.name} no longer exists ({self._ended})")
+            raise ConnectionError(f"the consumer {self.name} no longer exists ({self._ended})")
         return [self._held.popleft() for _ in range(min(count, len(self._held)))]
 
     async def _ask(self, request: dict[str, Any], wait_s: float, at_once: bool = False) -> None:

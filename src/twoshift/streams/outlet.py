@@ -103,8 +103,8 @@ class Sending:
         missing = set(range(self._sent, committed)) - set(unmerged)
         if missing:
             accepted = (
-                f"the destination that the stream started with: window {min(missing)} was not sent to this one, and "
-                "cannot be sent any more, because its part is merged into a larger one"
+                f"the destination that the stream started with: this one lacks the results of window {min(missing)}, "
+                "which cannot be sent any more, because their part was merged into a larger one"
             )
             raise InvalidInput("to", self._plan.settings.output, accepted)
         self._committed = committed
@@ -188,7 +188,7 @@ class Sending:
         if not isinstance(error, TryLater):
             return False
         self._counts.problem("outlet", str(error))
-        _log.warning("sending results failed and is retried: %s", error)
+        _log.warning("results could not be sent, and are sent again: %s", error)
         return True
 
 

@@ -72,7 +72,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
         int,
-        setting("Merge N output files of similar size into one file; 0 never merges files.",
+        setting("Merge each N output files of similar size into one file; 0 merges no files.",
                 whole(0, 10_000))] = 60
     metrics_port: Annotated[
         int | None, setting("Serve Prometheus metrics on this port.", whole(1, 65535))] = None
@@ -81,16 +81,17 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def __post_init__(self) -> None:
         check(self)
         if not self.source.strip() or "\0" in self.source:
-            raise InvalidInput("source", self.source, "a folder, a pattern or a bucket prefix")
+            accepted = "a folder, a pattern, a bucket prefix, or the URL of a broker or database"
+            raise InvalidInput("source", self.source, accepted)
         is_database = self.source.startswith(POSTGRES)
         for name in ("table", "cursor"):
             value = getattr(self, name)
             if is_database and value is None:
-                raise InvalidInput(name, None, "a value, because the source is a database")
+                raise InvalidInput(name, None, "a value, because the source is a PostgreSQL database")
             if not is_database and value is not None:
                 raise Inapplicable(name, value, "because the source is not a postgresql:// URL")
         if self.compact == 1:
-            raise InvalidInput("compact", self.compact, "0, or at least 2 parts to merge")
+            raise InvalidInput("compact", self.compact, "0 to merge no files, or at least 2")
 
 
 def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:

@@ -153,7 +153,7 @@ class Stream:
             except UnusableRows as error:
                 if self._window.rows >= _MOST_UNUSABLE or self._settings.once:
                     raise error.renamed("source") from error
-                _log.warning("waiting for a row that can be scored: %s", error)
+                _log.warning("the stream waits for a row that can be scored: %s", error)
                 continue
             self._loading.check(plan.schema, is_whole=True)
             write_plan(self._output, plan)
@@ -202,7 +202,7 @@ class Stream:
         first = self._loading.next_shard
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
             accepted = (
-                "the store that the stream started with: this store lacks parts that are merged into larger ones by now"
+                "the store that the stream started with: this store lacks rows whose parts were merged into larger ones"
             )
             raise InvalidInput("into", self._job.into, accepted)
 
@@ -339,4 +339,4 @@ class Stream:
         jump_s, self._clock_s = offset_s - self._clock_s, offset_s
         if abs(jump_s) >= _JUMP_S:
             self._counts.happened("clock")
-            _log.warning("this machine's clock has jumped by %.1f s: ages of waiting rows may be wrong", jump_s)
+            _log.warning("this machine's clock has jumped by %.1f s: the waiting times of rows may be wrong", jump_s)

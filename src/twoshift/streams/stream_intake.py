@@ -77,7 +77,7 @@ class StreamIntake:
             if data.get(name) is not None:
                 raise Inapplicable(name, data[name], "on a server: the stream runs on the server's own replicas")
         if "source" not in data:
-            raise InvalidInput("source", None, "the source of the rows")
+            raise InvalidInput("source", None, "a folder, a bucket prefix, or the URL of a broker or database")
         stream, job = make_stream(data)
         return stream, settings_on(self._fleet_of(job.model), job)
 
@@ -88,7 +88,7 @@ def _check_place(place: str | None, field: str, allowed: Allowance) -> None:
         return  # a folder or a bucket: what reads it checks each name
     parts, shown = urlsplit(place), without_password(place)
     if shown != place:
-        accepted = "a URL without a password: the server reads NATS_CREDS, KAFKA_CONFIG and PGPASSFILE"
+        accepted = "a URL without a password: the server reads it from its NATS_CREDS, KAFKA_CONFIG or PGPASSFILE file"
         raise InvalidInput(field, shown, accepted)
     if parts.scheme.startswith("postgres") and parts.query:
         raise InvalidInput(field, shown, "a URL without options on a server: postgresql://user@host:5432/db")

@@ -85,13 +85,11 @@ class Notifier:
             else:
                 mine = [name for name, hook in self._webhooks.items() if hook.tenant in (None, owner)]
                 accepted = (
-                    f"one of {', '.join(mine)}"
+                    f"one of {', '.join(mine)}, or a URL that starts with the URL of a webhook with `below = true`"
                     if mine
-                    else "a webhook of this server, which has no [webhooks.NAME] table"
+                    else "no webhook: the server's configuration has no [webhooks.NAME] table that this tenant may use"
                 )
-                raise InvalidInput(
-                    "notify", each, f"{accepted}, or a URL that starts with the URL of a webhook with `below = true`"
-                )
+                raise InvalidInput("notify", each, accepted)
 
     def list(self, limit: int = 100, owner: str | None = None) -> list[Delivery]:
         """The newest first."""
@@ -118,7 +116,7 @@ class Notifier:
             except TryLater:  # another server delivers, or the database does not answer
                 continue
             except Exception:
-                _logger.exception("webhooks")
+                _logger.exception("webhooks could not be called; the server tries again")
 
     def turn(self) -> None:
         """Make deliveries of notices, and begin those that are due; raises TryLater."""

@@ -87,7 +87,8 @@ class Scheduler:
                     "output", spec.job["output"], f"another output folder: the schedule {each.name} uses this one"
                 )
         if len(found) >= _MOST_SCHEDULES:
-            raise InvalidInput("name", spec.name, f"at most {_MOST_SCHEDULES:,} schedules per tenant")
+            accepted = f"at most {_MOST_SCHEDULES:,} schedules per tenant; `twoshift schedule remove` deletes one"
+            raise InvalidInput("name", spec.name, accepted)
         made = ScheduleRecord(f"sch-{uuid.uuid4().hex[:12]}", owner, spec.name, plain, now_s, now_s)
         if not self._store.add(made):
             raise InvalidInput(
@@ -162,7 +163,7 @@ class Scheduler:
             except TryLater:  # another server has them, or the database does not answer, as /v1/schedules says
                 continue
             except Exception:
-                _logger.exception("schedules")
+                _logger.exception("schedules could not be checked; the server tries again")
 
     def turn(self) -> None:
         """Decide on what is due, and have what waits submitted; raises TryLater."""

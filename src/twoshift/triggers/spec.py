@@ -47,14 +47,15 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def check(self) -> None:
         """Raises InvalidInput."""
         if not _NAME.fullmatch(self.name):
-            raise InvalidInput("name", self.name, "at most 64 letters, digits, -, _ and .")
+            raise InvalidInput("name", self.name, "at most 64 characters: letters, digits, '-', '_' and '.'")
         offset_of(self.tz)
         if (self.cron is None) == (self.after is None):
             raise InvalidInput("cron", self.cron, "either a cron expression, or `after` with the path of a marker file")
         if self.cron is not None:
             Cron.parse(self.cron)
         if self.after is not None and (not self.after.strip() or "\0" in self.after):
-            raise InvalidInput("after", self.after, "the name of a file, or an object in a bucket, s3://bucket/key")
+            accepted = "the path of a marker file, or an object in a bucket, such as s3://bucket/key"
+            raise InvalidInput("after", self.after, accepted)
         if self.after is not None and _PLACEHOLDER.search(self.after):
             raise InvalidInput(
                 "after", self.after, "a path without placeholders: the same marker file starts every run"

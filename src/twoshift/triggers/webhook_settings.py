@@ -24,19 +24,21 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """A URL that is told, and what of."""
 
     url: Annotated[str, key("URL to call.")]
-    secret: Annotated[str | None, key("Secret for signing: whsec_ followed by base64, or any text.")] = None
-    secret_env: Annotated[str | None, key("Name of an environment variable with the secret, instead of `secret`.")] = (
+    secret: Annotated[str | None, key("Secret that signs each delivery: any text, or whsec_ followed by base64.")] = (
         None
     )
+    secret_env: Annotated[
+        str | None, key("Name of the environment variable that contains the secret, in place of `secret`.")
+    ] = None
     events: Annotated[tuple[str, ...], key("Events that trigger the webhook.", names())] = EVENTS
     tenant: Annotated[str | None, key("Tenant whose jobs trigger the webhook.", shown="all tenants")] = None
     only_named: Annotated[bool, key("Call the webhook only for jobs that name it in `notify`.", FLAG)] = False
-    below: Annotated[bool, key("Allow jobs to name any URL that begins with this URL in `notify`.", FLAG)] = False
+    below: Annotated[bool, key("Allow jobs to name, in `notify`, any URL that begins with this URL.", FLAG)] = False
 
     def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
         if (self.secret is None) == (self.secret_env is None):
-            raise InvalidInput("secret", "", "either secret or secret_env")
+            raise InvalidInput("secret", "", "either secret or secret_env, and not both")
         given = self.secret if self.secret_env is None else os.environ.get(self.secret_env)
         if given is None:
             raise InvalidInput("secret_env", self.secret_env, "the name of an environment variable that is set")

@@ -62,8 +62,9 @@ class Guards:
             return
         name = _host_name(request)
         if not (_is_here(name) or name in self._hosts):
-            accepted = "its IP address, localhost, or a name in `console_hosts` of the server's configuration"
-            raise Forbidden(f"the console without API keys is not open under the name {name!r}: use {accepted}")
+            why = f"this server has no API keys, so its console does not answer to the host name {name!r}"
+            use = "its IP address, localhost, or a name in `console_hosts` of the server's configuration"
+            raise Forbidden(f"{why}: use {use}")
 
 
 def wants_page(request: Request) -> bool:

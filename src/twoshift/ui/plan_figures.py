@@ -36,14 +36,15 @@ def _cards(plan: Plan) -> Iterator[report.Card]:
     rows_per_s, tokens_per_s = report.format_number(made.items_per_s), report.format_number(made.tokens_per_s)
     yield report.Card("per million rows", _usd(chosen.usd_per_million), f"{rows_per_s} rows/s while busy")
     yield report.Card("per million tokens", _usd(made.usd_per_million_tokens), f"{tokens_per_s} tokens/s while busy")
-    yield report.Card(f"call of {chosen.batch:,}", _ms(chosen.call_s), slo, "good" if chosen.within_slo else "bad")
+    of_rows = f"{chosen.batch:,} row{'' if chosen.batch == 1 else 's'}"
+    yield report.Card(f"call of {of_rows}", _ms(chosen.call_s), slo, "good" if chosen.within_slo else "bad")
     knee = made.sweep.knee
     yield report.Card("knee", "—" if knee is None else f"{knee:,} rows", _knee_note(plan))
     yield _cap_card(plan)
     if made.memory is not None and made.memory.usable_bytes is not None:
         free = made.memory.free_bytes or 0.0
-        note = f"free of {format_bytes(made.memory.usable_bytes)} usable" if free >= 0 else "the weights do not fit"
-        yield report.Card("memory", format_bytes(max(0.0, free)), note, "good" if free >= 0 else "bad")
+        note = f"of {format_bytes(made.memory.usable_bytes)} usable" if free >= 0 else "the weights do not fit"
+        yield report.Card("free memory", format_bytes(max(0.0, free)), note, "good" if free >= 0 else "bad")
     if made.roofline is not None:
         peak = f"at most {made.roofline.peak_share:.0%} of the peak"
         yield report.Card("this call is", f"{made.roofline.bound}-bound", peak)
@@ -60,9 +61,9 @@ def _knee_note(plan: Plan) -> str:
 def _cap_card(plan: Plan) -> report.Card:
     cap = plan.overview.cap
     rows = "any" if cap.batch >= BATCH_LIMIT else f"{cap.batch:,} rows"
-    note = f"{_ms(cap.budget_s)} of waiting, {cap.efficiency:.0%} of the best rate"
+    note = f"call budget {_ms(cap.budget_s)}, {cap.efficiency:.0%} of the best throughput"
     if not cap.batch:
-        note = f"one row takes {_ms(cap.call_s)}, the budget is {_ms(cap.budget_s)}"
+        note = f"one row takes {_ms(cap.call_s)}, but the call budget is {_ms(cap.budget_s)}"
     return report.Card("largest background call", rows, note, "good" if cap.batch else "bad")
 
 

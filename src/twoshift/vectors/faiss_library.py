@@ -11,7 +11,7 @@ import numpy as np
 
 from twoshift.errors import Broken
 from twoshift.extras import needed
-from twoshift.vectors.library import Found, IndexShape, Vectors, VectorSet
+from twoshift.vectors.library import RESTORE, Found, IndexShape, Vectors, VectorSet
 
 __all__ = ["FaissLibrary"]
 
@@ -57,9 +57,10 @@ class FaissLibrary:
         try:
             index = faiss.read_index(str(folder / _FILE))
         except RuntimeError as error:
-            raise Broken(f"{folder / _FILE} is damaged: {error}") from error
+            raise Broken(f"the vector index {folder / _FILE} is damaged ({error}): {RESTORE}") from error
         if index.d != shape.dims:
-            raise Broken(f"{folder / _FILE} is not an index of {shape.dims} dimensions")
+            what = f"the vectors of the index {folder / _FILE} do not have {shape.dims} dimensions"
+            raise Broken(f"{what}: {RESTORE}")
         return FaissSearcher(faiss, index, shape)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from twoshift.errors import Broken
 from twoshift.extras import needed
-from twoshift.vectors.library import Found, IndexShape, Vectors, VectorSet
+from twoshift.vectors.library import RESTORE, Found, IndexShape, Vectors, VectorSet
 
 __all__ = ["LanceLibrary"]
 
@@ -54,9 +54,10 @@ class LanceLibrary:
         try:
             data = self.module().dataset(str(folder / _FOLDER))
         except (ValueError, OSError) as error:
-            raise Broken(f"{folder / _FOLDER} is damaged: {error}") from error
+            raise Broken(f"the vector index {folder / _FOLDER} is damaged ({error}): {RESTORE}") from error
         if data.schema.field("vector").type.list_size != shape.dims:
-            raise Broken(f"{folder / _FOLDER} is not an index of {shape.dims} dimensions")
+            what = f"the vectors of the index {folder / _FOLDER} do not have {shape.dims} dimensions"
+            raise Broken(f"{what}: {RESTORE}")
         return LanceSearcher(data, shape)
 
 

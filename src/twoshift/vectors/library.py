@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Found", "IndexLibrary", "IndexShape", "Searcher", "VectorSet", "Vectors"]
+__all__ = ["RESTORE", "Found", "IndexLibrary", "IndexShape", "Searcher", "VectorSet", "Vectors"]
 
 Vectors = NDArray[np.float32]  # a row each
+
+RESTORE = "run the job again with another output folder, or restore the file"  # how to repair an index
 
 
 class IndexShape(NamedTuple):

@@ -29,7 +29,7 @@ def check_key_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return pa.int64()
-    raise InvalidInput("index_key", name, f"a column of integers or strings; {name} is {kind}")
+    raise InvalidInput("index_key", name, f"a column of integers or strings; this column has the type {kind}")
 
 
 def piece_schema(dims: int, key_type: pa.DataType | None) -> pa.Schema:
@@ -109,10 +109,12 @@ def _batches(paths: Sequence[Path], dims: int) -> Iterator[pa.RecordBatch]:
             try:
                 reader = pa.ipc.open_file(file)
             except pa.ArrowException as error:
-                raise Broken(f"{path} is not a piece of an index: {error}") from error
+                what = f"{path} is not a piece of a vector index ({error})"
+                raise Broken(f"{what}: delete the piece and run the job again") from error
             found = reader.schema.field(VECTOR).type.list_size
             if found != dims:
-                raise Broken(f"{path} has vectors of {found} dimensions; expected {dims}")
+                what = f"{path} has vectors of {found} dimensions, but the index has vectors of {dims} dimensions"
+                raise Broken(f"{what}: delete the piece and run the job again")
             yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 

@@ -17,7 +17,7 @@ from twoshift.ports import Blobs
 from twoshift.vectors.generations import Generation, Pointer, current, files_location, read_generation
 from twoshift.vectors.keys import Keys
 from twoshift.vectors.known import LIBRARIES
-from twoshift.vectors.library import IndexShape, Searcher, Vectors
+from twoshift.vectors.library import RESTORE, IndexShape, Searcher, Vectors
 
 __all__ = ["Hit", "OpenIndex", "index_note_location", "index_of", "open_current", "write_index_note"]
 
@@ -101,7 +101,7 @@ def index_of(blobs: Blobs, location: str) -> str:
     try:
         index = msgspec.json.decode(data, type=IndexNote).index
     except msgspec.DecodeError as error:
-        raise Broken(f"{index_note_location(folder)} is damaged ({error})") from error
+        raise Broken(f"{index_note_location(folder)} is damaged ({error}): {RESTORE}") from error
     return index if "://" in index or index.startswith("/") else f"{folder}/{index}"
 
 
@@ -126,7 +126,7 @@ def open_current(blobs_for: BlobsFor, location: str, besides: Pointer | None = N
 def _opened(blobs: Blobs, index: str, pointer: Pointer) -> OpenIndex:
     generation = read_generation(blobs, index, pointer.generation)
     if generation is None:
-        raise Broken(f"the generation {pointer.generation} of {index} has no manifest")
+        raise Broken(f"the generation {pointer.generation} of the index {index} has no manifest: {RESTORE}")
     return OpenIndex(generation, pointer, _local(blobs, index, generation))
 
 
@@ -143,7 +143,7 @@ def _local(blobs: Blobs, index: str, generation: Generation) -> Path:
         size = path.stat().st_size if path.exists() else None
         if size != generation.files[name]:  # what is cut short must not be mapped
             found = "is missing" if size is None else f"has {size:,} bytes, expected {generation.files[name]:,}"
-            raise Broken(f"{path} {found}: run the job again with another output folder, or restore the file")
+            raise Broken(f"{path} {found}: {RESTORE}")
     attempt = next(iter(places)).partition("/")[0]
     first = next(iter(places.values()))
     return next(parent for parent in first.parents if parent.name == attempt)

@@ -12,7 +12,7 @@ import numpy as np
 
 from twoshift.errors import Broken
 from twoshift.extras import needed
-from twoshift.vectors.library import Found, IndexShape, Vectors, VectorSet
+from twoshift.vectors.library import RESTORE, Found, IndexShape, Vectors, VectorSet
 
 __all__ = ["UsearchLibrary"]
 
@@ -62,9 +62,10 @@ class UsearchLibrary:
         try:
             index = self.module().Index.restore(str(folder / _FILE), view=True)
         except (ValueError, RuntimeError) as error:
-            raise Broken(f"{folder / _FILE} is damaged: {error}") from error
+            raise Broken(f"the vector index {folder / _FILE} is damaged ({error}): {RESTORE}") from error
         if index is None or index.ndim != shape.dims:
-            raise Broken(f"{folder / _FILE} is not an index of {shape.dims} dimensions")
+            what = f"the vectors of the index {folder / _FILE} do not have {shape.dims} dimensions"
+            raise Broken(f"{what}: {RESTORE}")
         return UsearchSearcher(index, shape)
 
 

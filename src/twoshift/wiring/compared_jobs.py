@@ -88,7 +88,7 @@ class ComparedJob:
         files = resolve(settings.inputs, blobs_for, settings.input_format)
         if any(is_below(file.location, settings.output) for file in files):
             raise InvalidInput(
-                "output", settings.output, "a folder outside the input, because --against writes two outputs there"
+                "output", settings.output, "a folder without input files, because --against writes two outputs to it"
             )
 
     def _stable_settings(self) -> JobSettings:
@@ -130,6 +130,6 @@ class ComparedJob:
 def _plan(folder: str) -> Plan:
     plan = read_plan(blobs_for(folder), folder)
     if plan is None:
-        raise Broken(f"{folder} contains no plan.json")
+        raise Broken(f"{folder} contains no _twoshift/plan.json; start again with another output folder")
     # The folder may have been moved since the job was begun
     return msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))

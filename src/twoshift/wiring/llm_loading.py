@@ -103,7 +103,7 @@ def load_gated(
     full = folder if gate.reference is None else llm_folder(local_model(gate.reference, registry).word)
     for name, each in (("model", folder), ("reference", full)):
         if each.quantisation is not None and (name == "reference" or full is folder):
-            accepted = f"--reference with a folder in full precision, or --eval: {each.path} is quantised"
+            accepted = f"--reference with a model in full precision, or --eval, because {each.path} is quantised"
             raise InvalidInput("reference", gate.reference, accepted)
 
     def loaded(one: LlmFolder, how: LlmOptions) -> VllmRuntime:

@@ -41,7 +41,7 @@ def _artifact(source: str, scratch: Path, trust_pickle: bool, registry: str | No
     if is_registry_uri(source):
         return _folder(mlflow_download(source, scratch), source, trust_pickle, scratch)
     if is_address(source):
-        raise InvalidInput("SOURCE", source, "a model with files: this model runs on another server")
+        raise InvalidInput("SOURCE", source, "a model that consists of files: this model runs on another server")
     if source in (MINILM, SMOLLM):
         return _folder(find_minilm() if source == MINILM else smollm_folder(), source, trust_pickle, scratch)
     if (snapshot := cached_snapshot(source)) is not None:

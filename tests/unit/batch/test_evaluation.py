@@ -45,10 +45,10 @@ def test_an_evaluation_set_is_lines_or_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([], "a text `answer`"),
+        ([], "`prompt` and `answer`"),
         ([{"prompt": "x"}], "`answer`"),
-        ([ROWS[0], {"prompt": "x", "answer": None}], "row 2 lacks one of the two"),
-        ([{"prompt": 1, "answer": 2}], "a text `prompt`"),
+        ([ROWS[0], {"prompt": "x", "answer": None}], "in row 2, one of the two is not a text"),
+        ([{"prompt": 1, "answer": 2}], "the texts `prompt`"),
     ],
 )
 def test_rows_without_a_prompt_or_an_answer_are_refused(tmp_path: Path, rows: list[Any], said: str) -> None:

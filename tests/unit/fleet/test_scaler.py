@@ -260,7 +260,7 @@ def test_a_log_that_was_changed_says_where(tmp_path: Path) -> None:
     assert [each.number for each in scale_replay(entries) if each.differs] == [4]
     with pytest.raises(InvalidInput, match=r"line 3: .* entry 2 at this position: part of the log is missing"):
         list(scale_replay(entries[:2] + entries[3:]))
-    with pytest.raises(InvalidInput, match=r"line 1: .* a log that begins with a twoshift-scale header"):
+    with pytest.raises(InvalidInput, match=r"line 1: .* a decision log .* begins with a twoshift-scale header"):
         list(scale_replay(entries[1:]))
 
 

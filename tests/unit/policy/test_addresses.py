@@ -67,14 +67,14 @@ def test_a_url_is_taken_apart() -> None:
         ("https://hooks.example.com/#x", "without a user"),
         ("http://hooks.example.com/", "https"),
         ("https://hooks.example.com:22/", "port 443 or 8443"),
-        ("https://127.0.0.1/", "a public address"),
-        ("https://[::1]/", "a public address"),
-        ("https://[::ffff:10.0.0.1]/", "a public address"),
+        ("https://127.0.0.1/", "a public IP address"),
+        ("https://[::1]/", "a public IP address"),
+        ("https://[::ffff:10.0.0.1]/", "a public IP address"),
         ("https://hooks.example.com/a b", "a URL such as"),
         ("https://hooks.example.com/a\r\nhost: x", "a URL such as"),
         ("https://hooks.example.com\\@10.0.0.1/", "a URL such as"),
         ("https://höoks.example.com/", "a URL such as"),
-        ("https://[fe80::1%25eth0]/", "a public address"),
+        ("https://[fe80::1%25eth0]/", "a public IP address"),
     ],
 )
 def test_a_url_that_may_not_be_called_is_refused(url: str, told: str) -> None:

@@ -538,5 +538,7 @@ def test_a_slowdown_is_one_of_steps_of_live_streams_alone_and_says_where_it_leav
     settings = replace(SETTINGS, live_slowdown=1.05, admit_prefill_tokens=1)
     decision = GovernorPolicy(beside, settings, alone).decide(LiveLoad(running=8), [], [prompt(0)], 0.0)
     assert decision.admit == ()
-    assert decision.reason == "a live slowdown of 1.05 leaves no capacity beside 8 live streams"
+    assert decision.reason == (
+        "the live slowdown limit of 1.05 leaves no capacity for background sequences beside 8 live streams"
+    )
     assert GovernorPolicy(beside, settings, beside).decide(LiveLoad(running=8), [], [prompt(0)], 0.0).admit == (0,)

@@ -308,4 +308,4 @@ def test_a_device_waits_for_company_only_as_far_as_the_host_is_behind(inside: in
     policy = host()
     for _ in range(inside):
         policy.admitted(100)
-    assert policy.gather_s == pytest.approx(0.1 * inside * (BEFORE_S + AFTER_S))
+    assert policy.gather_s == pytest.approx(min(0.002, 0.1 * inside * (BEFORE_S + AFTER_S)))

@@ -107,3 +107,14 @@ def test_where_live_calls_overtake_background_calls_are_as_long_as_the_budget_wh
     assert overtaken.pace(4, 1.0, 4).call_s == overtaken.pace(4, 4.0, 4).call_s == knee_s
     assert overtaken.pace(4, 10.0, 4).call_s == LIMITS.budget_s
     assert priced(LIMITS).pace(4, 10.0, 4).call_s == knee_s  # where they wait, they wait for all of it
+
+
+def test_rows_of_another_length_do_not_ride_in_a_call_that_would_run_them_after_the_live_ones() -> None:
+    def ride_s(row_tokens: int, pads: bool) -> float:
+        policy = priced(replace(LIMITS, pads=pads))
+        policy.launched(1000, 1.0)
+        return policy.pace(row_tokens, 1.0, live_tokens=100).ride_s
+
+    dense_s = ride_s(150, pads=False)
+    assert ride_s(150, pads=True) == 0.25 * COST.seconds(CallSize(0, 0, 0, 0)) < dense_s
+    assert ride_s(102, pads=True) > dense_s / 2

@@ -249,7 +249,7 @@ def test_its_own_thread_delivers_and_where_another_server_has_the_jobs_none_does
         ),
         ({"url": "https://example.com/x", "secret": SECRET, "below": True}, "ends with /"),
         ({"url": "http://example.com/", "secret": SECRET}, "https"),
-        ({"url": "https://10.0.0.1/", "secret": SECRET}, "a public address"),
+        ({"url": "https://10.0.0.1/", "secret": SECRET}, "a public IP address"),
     ],
 )
 def test_a_webhook_that_cannot_be_is_refused(given: dict[str, Any], told: str) -> None:

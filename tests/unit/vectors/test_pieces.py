@@ -64,7 +64,7 @@ def test_no_pieces_are_no_vectors(tmp_path: Path) -> None:
 
 def test_damaged_pieces_and_other_dimensions_are_refused(tmp_path: Path) -> None:
     piece = written(tmp_path / "a", [[1, 0]])
-    with pytest.raises(Broken, match="2 dimensions; expected 3"):
+    with pytest.raises(Broken, match="2 dimensions, but the index has vectors of 3 dimensions"):
         PieceSet.read([piece], 3, "cos")
     piece.write_bytes(piece.read_bytes()[:100])
     with pytest.raises(Broken, match="not a piece"):

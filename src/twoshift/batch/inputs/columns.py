@@ -44,7 +44,8 @@ class WantedColumns:
             if name not in known and not self.is_optional(name):
                 raise missing_column(name, names, location)
             if len(known) < len(names) and names.count(name) > 1:
-                raise InvalidInput("column", name, f"the name of a column that occurs only once in {location}")
+                accepted = f"a column name that occurs once; {location} has several columns with this name"
+                raise InvalidInput("column", name, accepted)
         return [name for name in columns if name in known]
 
 

@@ -83,7 +83,10 @@ class CsvRows:
         places = [self._header.index(name) for name in self._names]
         arrays = _parsed(text, self._delimiter, len(self._header), places)
         if len(arrays[0]) != rows:
-            raise Broken(f"{self._file.location}: {len(arrays[0])} rows were parsed, but {rows} were counted")
+            raise Broken(
+                f"{self._file.location}: the CSV parser found {len(arrays[0])} rows in a block of {rows} rows; write "
+                "the file as JSON Lines or Parquet, and start again with another output folder"
+            )
         return arrays
 
 

@@ -55,7 +55,7 @@ class ContentSums:
         """Of a file as it is now; empty where it cannot be read."""
         if file.size_bytes > _PIECE_BYTES:
             size = format_bytes(file.size_bytes)
-            self._tell(f"Comparing {file.location} ({size}) with its checksum: its modification time has changed")
+            self._tell(f"Checking {file.location} ({size}) against its checksum: its modification time has changed")
         return self._sum(file)
 
     def close(self) -> None:

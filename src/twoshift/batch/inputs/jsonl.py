@@ -70,7 +70,7 @@ class JsonRows:
 
 def too_long() -> str:
     """What is said of a row that is not read."""
-    return f"longer than {records.MOST_ROW_BYTES / 2**20:g} MiB"
+    return f"the row is longer than {records.MOST_ROW_BYTES / 2**20:g} MiB"
 
 
 def _fields(wanted: WantedColumns) -> dict[str, str]:

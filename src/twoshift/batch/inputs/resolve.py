@@ -85,7 +85,7 @@ def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
     location = given[1:]
     blobs = blobs_for(location)
     if blobs.stat(location) is None:
-        raise InvalidInput("inputs", given, "@ followed by a file with one location per line")
+        raise InvalidInput("inputs", given, "@ followed by an existing file with one location per line")
     with blobs.open(location) as file:
         data = file.read(_LIST_BYTES)
     try:
@@ -124,7 +124,7 @@ def _input_file(blob: Blob, kind: str | None) -> InputFile:
 def _nothing(location: str) -> str:
     if is_pattern(location):
         return "a pattern that matches at least one file"
-    known = ".parquet, .jsonl, .csv, .tsv, .arrow, or --input-format"
+    known = ".parquet, .jsonl, .csv, .tsv, .arrow; other suffixes need --input-format"
     return f"an existing file, or a folder that contains at least one file of a known format ({known})"
 
 

@@ -117,7 +117,8 @@ def _delta(location: str, frozen: InputTable | None) -> Iterator[InputFile]:
 def _check_delta(location: str, table: Any) -> None:
     features = set(table.protocol().reader_features or ())
     if unknown := features - _READ_FEATURES:
-        raise InvalidInput("inputs", location, f"a Delta table without the feature {min(unknown)}")
+        accepted = f"a Delta table without the feature {min(unknown)}, which Twoshift cannot read"
+        raise InvalidInput("inputs", location, accepted)
     if (table.metadata().configuration or {}).get("delta.columnMapping.mode", "none") != "none":
         accepted = "a Delta table without column mapping: its files have other column names than the table"
         raise InvalidInput("inputs", location, accepted)
@@ -178,7 +179,10 @@ def _check_columns(location: str, table: Any) -> None:
     now = {(field.field_id, field.name) for field in table.schema().fields}
     past = {(field.field_id, field.name) for schema in table.metadata.schemas for field in schema.fields}
     if gone := past - now:
-        accepted = f"an Iceberg table whose columns were never renamed or dropped; {min(gone)[1]} was"
+        accepted = (
+            f"an Iceberg table whose columns were never renamed or dropped; the column {min(gone)[1]} was: copy the "
+            "rows to a new table"
+        )
         raise InvalidInput("inputs", location, accepted)
 
 

@@ -175,6 +175,6 @@ def csv_header(file: InputFile, source: Source) -> list[str]:
         for block in records(chunks, _ends(file), blank_spaces=False):
             if len(block):
                 if block.too_long[0]:
-                    raise InvalidInput("inputs", file.location, f"a header line that is not {too_long()}")
+                    raise InvalidInput("inputs", file.location, f"a shorter header: {too_long()}")
                 return header_names(block.row(0), file)
     return []

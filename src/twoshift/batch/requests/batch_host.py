@@ -181,7 +181,7 @@ class BatchHost:
         except TwoshiftError as error:
             _logger.warning("%s: %s", batch_id, error)
         except Exception:
-            _logger.exception("batch %s", batch_id)
+            _logger.exception("batch %s failed with an unexpected error, and is tried again", batch_id)
 
     def _leave(self, batch_id: str) -> None:
         with self._lock:

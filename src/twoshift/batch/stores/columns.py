@@ -57,11 +57,11 @@ def check_columns(table: StoreTable, found: Mapping[str, Column], added: Mapping
             _refuse(table, f"a table whose column {field.name} holds {length}; its type is {column.type}")
     unfilled = [name for name, each in found.items() if each.must_be_filled and name not in table.schema.names]
     if table.is_whole and unfilled:
-        _refuse(table, f"a table without other columns that must have a value; {unfilled[0]} is NOT NULL")
+        _refuse(table, f"a table whose column {unfilled[0]} may be NULL: the rows have no value for it")
 
 
 def _refuse(table: StoreTable, accepted: str) -> None:
-    raise InvalidInput("into_table", table.name, f"{accepted}, or the name of a new table")
+    raise InvalidInput("into_table", table.name, f"the name of a new table, or {accepted}")
 
 
 def _plain(kind: pa.DataType) -> str:

@@ -73,7 +73,8 @@ class PartitionedStore:
         values, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
         if len(values) > _MOST_VALUES:
             accepted = (
-                f"a column with at most {_MOST_VALUES:,} values in a part; shard {part.shard} has {len(values):,}"
+                f"a column with at most {_MOST_VALUES:,} different values in a part; the part of shard {part.shard} "
+                f"has {len(values):,}"
             )
             raise InvalidInput("partition_by", column, accepted)
         plain = [each for each in rows.schema.names if each not in (column, ROW)]

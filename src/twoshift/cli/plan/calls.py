@@ -130,7 +130,7 @@ def sweep_words(made: Sweep, slo_ms: float | None) -> str:
     """Whether the knee fits the objective, and why online refuses it where it does not."""
     fitting = [row.batch for row in made.rows if row.within_slo]
     if slo_ms is not None and not fitting:
-        return f"No size in this list fits the SLO of {pretty(slo_ms)} ms: not even a call of {made.rows[0].batch:,}."
+        return f"No size in this list fits the SLO of {pretty(slo_ms)} ms: not even a batch of {made.rows[0].batch:,}."
     if made.knee is None:
         return "No knee in these batch sizes: every doubling still saves at least 5 % per item. Try larger batches."
     start = f"Knee: {made.knee:,} items per call. Doubling the batch saves less than 5 % of the cost per item."
@@ -157,7 +157,7 @@ def cap_words(made: Cap) -> str:
             "number of items."
         )
     else:
-        fit = f"{made.batch:,} items hold the device for {pretty(made.call_s * 1e3)} ms; the budget is {_budget(made)}."
+        fit = f"A call of {made.batch:,} items takes {pretty(made.call_s * 1e3)} ms; the budget is {_budget(made)}."
     return (
         f"{fit} If live requests can run between two background calls, this limit applies to each call, and the "
         "job may have any number of calls. If not, the limit applies to all background work at once."

@@ -44,8 +44,8 @@ def fit_command(
     samples: Annotated[
         str,
         typer.Argument(
-            help="CSV with columns batch, ms or rows, tokens, longest, ms; "
-            "tokens include padding (rows x longest if the device pads). - is stdin."
+            help="CSV file with the columns `batch, ms` or `rows, tokens, longest, ms`; - reads stdin. "
+            "`tokens` includes padding: it is rows x longest on a device that pads."
         ),
     ],
     predict: Annotated[
@@ -88,7 +88,7 @@ def _fit(used: Sequence[Sample], path: str, predict: int | None) -> Fit:
     try:
         return fit_call_cost(used)
     except InvalidInput as error:
-        held = "" if predict is None else f", in addition to the samples of {predict} rows, which are held out"
+        held = "" if predict is None else f", not counting the samples of {predict} rows, which the fit does not use"
         raise InvalidInput(path, f"{len(used)} samples", f"{error.accepted}{held}") from error
 
 
@@ -159,7 +159,7 @@ def _fit_table(fit: Fit, row: RowSize) -> FittingTable:
         [f"item, ms per row{of}", pretty(_item_s(cost, row) * 1e3)],
         *([["floor, ms per call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
         ["prediction error for held-out sizes", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
-        ["stalled samples, ignored", f"{fit.outliers} of {fit.samples}"],
+        ["stalled samples (ignored)", f"{fit.outliers} of {fit.samples}"],
     ]
     return table(["<what", "value"], shown)
 
@@ -176,9 +176,8 @@ def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
         line = f"A call of {rows} should take {pretty(prediction.predicted_s * 1e3)} ms."
         if prediction.measured_s is not None and prediction.error is not None:
             line += (
-                f" The measured time, which was held out of the fit, is {pretty(prediction.measured_s * 1e3)} ms, so "
-                "the "
-                f"prediction is {prediction.error:.1%} off."
+                f" The measured time is {pretty(prediction.measured_s * 1e3)} ms, so the prediction is "
+                f"{prediction.error:.1%} off. The fit did not use calls of this size."
             )
         lines.append(line)
     if at is None:

@@ -80,12 +80,12 @@ def fleet_words(made: FleetPlan) -> str:
     lines = [
         f"{workers} in {format_duration(right.finish_s)} at ${made.price_usd_per_hour:.2f} per hour each, with "
         f"{margin:.0%} for stragglers{lost if made.preemptions else ''}.",
-        "Machines are paid until the end of the window, or of the job if that is later: of the "
-        f"${over.usd:,.2f} for twice as many workers, ${over.idle_usd:,.2f} pays for idle hours. Releasing the "
-        "machines when the job ends saves the dollars for idle hours.",
+        "Machines are paid until the window ends, or until the job ends if that is later. Twice as many workers cost "
+        f"${over.usd:,.2f}; ${over.idle_usd:,.2f} of it pays for idle hours after the job. To save the idle hours, "
+        "release the machines when the job ends.",
     ]
     if over.workers == right.workers or under.workers == right.workers:
-        lines.append("Rows with the same number of workers are the same fleet: there is no fraction of a worker.")
+        lines.append("Rows with the same number of workers show the same fleet: a fleet has a whole number of workers.")
     if not under.makes_window:
         lines.append(f"Half as many workers miss the window: they need {format_duration(under.finish_s)}.")
     if made.lost_share > 0.2:

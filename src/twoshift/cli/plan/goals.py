@@ -123,7 +123,8 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
     saved = made.two_usd - made.one.usd
     if made.live.devices and made.batch.devices:
         word = "saves" if saved >= 0 else "costs"
-        more = "" if saved >= 0 else " more: short calls cost more than the idle time of live devices is worth"
+        why = " more, because short calls lose more throughput than the idle time of live devices adds"
+        more = "" if saved >= 0 else why
         fleets = f"One fleet of {made.one.devices:,} instead of {made.two_devices:,} devices"
         lines.append(f"{fleets} {word} ${abs(saved):,.2f}{more}.")
     if not made.one.spares and made.live.devices:

@@ -31,7 +31,7 @@ def regime_command(
     ] = None,
     p99_ms: Annotated[float | None, millis("Objective: p99 latency.")] = None,
     ttft_ms: Annotated[float | None, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")] = None,
-    freshness: Annotated[float | None, duration("How old a result may be when it is read.")] = None,
+    freshness: Annotated[float | None, duration("Maximum age of a result when it is read.")] = None,
     precomputable: Annotated[float, share("Share of answers that can be computed in advance.")] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:

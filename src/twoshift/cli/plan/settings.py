@@ -96,7 +96,8 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0.3
     spares: Annotated[
-        int, setting("Number of devices that may fail without a missed objective.", whole(least=0, most=1000))
+        int,
+        setting("Number of devices that may fail while live requests meet the objective.", whole(least=0, most=1000)),
     ] = 1
 
 

@@ -60,7 +60,8 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     kv_precision: Annotated[str, setting("With --device: precision of the KV cache.", choice(PRECISIONS))] = "bf16"
     utilisation: Annotated[float, setting("Share of the time in which the device is busy.", share(zero=False))] = 1
     overhead_ms: Annotated[
-        float | None, setting("Fixed time of one model call; with --item-ms, compares two batch sizes.", millis(True))
+        float | None,
+        setting("Fixed time of one model call; used with --item-ms, to compare two batch sizes.", millis(True)),
     ] = None
     item_ms: Annotated[
         float | None, setting("Time that each row adds to a model call; used with --overhead-ms.", millis())
@@ -72,25 +73,24 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         int | None, setting("Larger batch size to compare with --batch-from, in rows per call.", whole())
     ] = None
     quantisation: Annotated[
-        str | None, setting("Compare with a quantised model: its precision.", choice(tuple(QUANTISATION_SPEEDUP)))
+        str | None, setting("Precision of a quantised model to compare with.", choice(tuple(QUANTISATION_SPEEDUP)))
     ] = None
-    quantisation_speedup: Annotated[
-        float | None, setting("Compare with a quantised model: its measured speed-up.", count())
-    ] = None
+    quantisation_speedup: Annotated[float | None, setting("Measured speed-up of the quantised model.", count())] = None
     params: Annotated[
         float | None, setting("Number of parameters of the model; used with --device or --to-params.", count())
     ] = None
     to_params: Annotated[
         float | None,
         setting(
-            "Compare with a smaller model: its number of parameters (for a mixture of experts, the active ones).",
+            "Number of parameters of a smaller model to compare with (for a mixture of experts, the active ones).",
             count(),
             "--to-params",
             "--active-params",
         ),
     ] = None
     padding: Annotated[
-        float | None, setting("Compare with batches without padding: current share of padding tokens.", _BELOW_ONE)
+        float | None,
+        setting("Current share of padding tokens, to compare with batches without padding.", _BELOW_ONE),
     ] = None
     spot_discount: Annotated[float | None, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = None
 

@@ -88,7 +88,8 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     items: Annotated[float, setting("Number of items in the job.", count(least=1), shown="100M")] = 1e8
     workers: Annotated[
-        int | None, setting("Number of workers; a preempted one is replaced.", whole(most=100_000), shown="100")
+        int | None,
+        setting("Number of workers; a preempted worker is replaced.", whole(most=100_000), shown="100"),
     ] = None
     max_workers: Annotated[
         int | None,

@@ -312,5 +312,5 @@ def _too_large(sequence: Background) -> TooLarge:
     return TooLarge(
         "prompt",
         f"{tokens:,} tokens for prompt and answer",
-        "fewer tokens: the part of the KV cache that jobs may use is smaller",
+        "a shorter prompt or a smaller `max_tokens`: jobs may use only a part of the KV cache",
     )

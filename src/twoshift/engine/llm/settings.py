@@ -31,7 +31,7 @@ class LlmObjective:
         for name in ("ttft_s", "tpot_s"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
-                raise InvalidInput(name, value, "seconds above 0")
+                raise InvalidInput(name, value, "a number of seconds above 0")
         if self.live_slowdown is not None and not 1 <= self.live_slowdown < math.inf:
             raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")
         if self.max_waiting < 1:

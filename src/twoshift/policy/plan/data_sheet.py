@@ -47,5 +47,6 @@ def estimated_curve(model: str, device: Device, tokens: float) -> tuple[DataShee
     """Estimated cost curve of an encoder, from the device's data sheet; raises InvalidInput for an unknown device."""
     parameters = ENCODERS.get(model.lower())
     if parameters is None:
-        raise InvalidInput("model", model, f"one of {', '.join(ENCODERS)}, or --profile NAME")
+        accepted = f"one of {', '.join(ENCODERS)}; for another model, give its profile: --profile NAME"
+        raise InvalidInput("model", model, accepted)
     return DataSheetCurve(device, parameters), RowSize.uniform(tokens)

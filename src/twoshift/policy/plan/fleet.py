@@ -42,7 +42,7 @@ class FleetAsk:
         if not 0 <= self.spot_discount < 1:
             raise InvalidInput("spot_discount", self.spot_discount, "a share from 0 to below 1")
         if min(self.shard_seconds, self.items / self.rate) > self.window_s:
-            accepted = f"at most the window, {self.window_s:g} s: one shard is never shared between workers"
+            accepted = f"at most the window of {self.window_s:g} s: workers cannot share a shard"
             raise InvalidInput("shard_seconds", self.shard_seconds, accepted)
 
 

@@ -33,9 +33,10 @@ class GoalAsk:
                 raise InvalidInput(name, getattr(self, name), "a finite number, 0 or more")
         for name in ("window_s", "p99_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InvalidInput(name, getattr(self, name), "finite seconds above 0")
+                raise InvalidInput(name, getattr(self, name), "a finite number of seconds above 0")
         if not 0 <= self.headroom < 1 or not 0 <= self.margin < math.inf or self.spares < 0:
-            raise InvalidInput("headroom", self.headroom, "a share below 1, with a margin and spares of 0 or more")
+            accepted = "a headroom from 0 to below 1, and a margin and a number of spares of 0 or more"
+            raise InvalidInput("headroom", self.headroom, accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def plan_goal(ask: GoalAsk, curve: Curve, row: RowSize) -> GoalPlan:
         raise InvalidInput(
             "p99_ms",
             f"{1e3 * ask.p99_s:g}",
-            f"at least {2e3 * alone_s:.3g}, the milliseconds of two calls with one row each",
+            f"at least {2e3 * alone_s:.3g}: two calls with one row each take this many milliseconds",
         )
     live = batch / curve.seconds(row.call(batch))
     beside = _rate(curve, row, min(_LARGEST_CALL, max(1, largest_batch(curve, ask.p99_s - alone_s, row))))

@@ -26,10 +26,10 @@ class HybridAsk:
     def __post_init__(self) -> None:
         for name in ("batch_row_usd", "live_row_usd"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidInput(name, getattr(self, name), "finite dollars, 0 or more")
+                raise InvalidInput(name, getattr(self, name), "a finite number of dollars, 0 or more")
         for name in ("trace_s", "refresh_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InvalidInput(name, getattr(self, name), "finite seconds above 0")
+                raise InvalidInput(name, getattr(self, name), "a finite number of seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,16 +110,17 @@ def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
         share = f"{ask.precomputable:.0%}"
         return Regime.HYBRID, f"a caller waits, and {share} of the answers can be precomputed and looked up"
     if ask.p99_s is not None and ask.p99_s < ONLINE_BELOW_S:
-        return Regime.ONLINE, f"a caller waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 100 ms"
+        return Regime.ONLINE, f"a caller waits, and the p99 objective of {ask.p99_s * 1e3:g} ms is under 100 ms"
     if ask.ttft_s is not None and ask.ttft_s < INTERACTIVE_BELOW_S:
         return (
             Regime.INTERACTIVE,
-            f"a caller reads the answer as it is generated: a first token in {ask.ttft_s * 1e3:g} ms is under 1 s",
+            f"a caller reads the answer as it is generated, and the TTFT objective of {ask.ttft_s * 1e3:g} ms is "
+            "under 1 s",
         )
     if ask.p99_s is not None and ask.p99_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, f"a caller waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 1 s"
+        return Regime.INTERACTIVE, f"a caller waits, and the p99 objective of {ask.p99_s * 1e3:g} ms is under 1 s"
     if ask.p99_s is None and ask.ttft_s is None and ask.freshness_s is None:
-        return Regime.INTERACTIVE, "a caller waits for each answer, and no stricter objective was given"
+        return Regime.INTERACTIVE, "a caller waits for each answer, and no latency objective is set"
     return (
         Regime.MICRO_BATCH,
         "the caller can wait seconds to minutes: collecting requests in small windows is cheaper than single calls",
@@ -137,5 +138,5 @@ def _nobody_waits(ask: RegimeAsk) -> tuple[Regime, str]:
         return Regime.INTERACTIVE, "no caller waits, but answers must be less than a second old"
     return (
         Regime.MICRO_BATCH,
-        f"the input keeps arriving and answers must be fresh within {ask.freshness_s:g} s",
+        f"the input keeps arriving, and a row must have its answer within {ask.freshness_s:g} s",
     )

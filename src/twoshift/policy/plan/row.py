@@ -31,7 +31,7 @@ class RowSize:
         if not 1 <= self.tokens <= 1e12:
             raise InvalidInput("row_tokens", self.tokens, "a number from 1 to 1e12")
         if not 1 <= self.longest <= 1e12:
-            raise InvalidInput("row_longest", self.longest, "a number of at least 1")
+            raise InvalidInput("row_longest", self.longest, "a number from 1 to 1e12")
 
     @classmethod
     def uniform(cls, tokens: float) -> RowSize:

@@ -55,9 +55,8 @@ def _on_cuda(folder: ModelFolder, name: str, device: str, precision: str) -> Run
 def _on_cpu(folder: ModelFolder, name: str, threads: int | None, precision: str) -> Runtime:
     if folder.architecture.family is Family.OTHER:
         if precision != "fp32":
-            raise InvalidInput(
-                "precision", precision, f"fp32: {folder.architecture.model_type} supports no other precision here"
-            )
+            accepted = f"fp32: on the CPU, {folder.architecture.model_type} supports no other precision"
+            raise InvalidInput("precision", precision, accepted)
         from twoshift.runtime.encoder.generic import load_generic_encoder
 
         return load_generic_encoder(folder, name, threads)

@@ -23,7 +23,9 @@ from twoshift.types import Tensor
 __all__ = ["answer_width", "columns_of", "encoder_info"]
 
 
-def encoder_info(folder: ModelFolder, name: str, runtime: str, device: str, precision: str) -> RuntimeInfo:
+def encoder_info(
+    folder: ModelFolder, name: str, runtime: str, device: str, precision: str, *, pads: bool = True
+) -> RuntimeInfo:
     """What is known of an encoder once it is loaded."""
     return RuntimeInfo(
         model=name,
@@ -37,6 +39,7 @@ def encoder_info(folder: ModelFolder, name: str, runtime: str, device: str, prec
         prompts=folder.prompts.texts,
         default_prompt_name=folder.prompts.default_name,
         classes={"scores": folder.task.labels} if isinstance(folder.task, ClassificationTask) else {},
+        pads=pads,
         can_split=isinstance(folder.task, EmbeddingTask | ClassificationTask),
         normalises=isinstance(folder.task, EmbeddingTask) and Normalize() in folder.task.steps[-1:],
     )

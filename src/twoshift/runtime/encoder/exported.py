@@ -121,7 +121,10 @@ def _task(folder: Path, config: Fields, graph: ExportedGraph) -> tuple[Task, Fin
         pooled = read_embedding(folder)
         return pooled, Pooler(pooled, graph.width)
     if graph.axes != 2:
-        accepted = "sentence_embedding [rows, width], last_hidden_state [rows, tokens, width] or logits [rows, labels]"
+        accepted = (
+            "an output sentence_embedding [rows, width], last_hidden_state [rows, tokens, width] or "
+            "logits [rows, labels]"
+        )
         raise InvalidInput(f"{graph.path}: output", f"{graph.output} with {graph.axes} axes", accepted)
     if graph.output == "logits" or (is_classifier(config) and graph.output != "sentence_embedding"):
         labelled = _labelled(folder, config, graph)

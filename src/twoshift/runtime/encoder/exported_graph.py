@@ -77,7 +77,8 @@ class ExportedGraph:
 def _dtype(node: Any, path: Path) -> Any:
     if node.type not in _DTYPES or len(node.shape) != 2:
         shown = f"{node.type} with {len(node.shape)} axes"
-        raise InvalidInput(f"{path}: {node.name}", shown, "int64 or int32 with the axes rows and tokens")
+        accepted = "an input of type int64 or int32 with two axes: rows and tokens"
+        raise InvalidInput(f"{path}: {node.name}", shown, accepted)
     if isinstance(node.shape[0], int):
         accepted = "a dynamic first axis: export the model with dynamic axes"
         raise InvalidInput(f"{path}: {node.name}", f"{node.shape[0]} rows, fixed", accepted)
@@ -91,14 +92,16 @@ def _fixed_tokens(nodes: list[Any], path: Path) -> int | None:
         told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export the model with a dynamic axis"
         raise UnusableModel("model", str(path), told)
     if len(fixed) > 1:
-        raise InvalidInput(f"{path}: inputs", sorted(fixed), "the same number of tokens for all inputs")
+        told = f"has inputs with different fixed numbers of tokens on axis 1 ({', '.join(map(str, sorted(fixed)))})"
+        raise UnusableModel("model", str(path), f"{told}; export the model with a dynamic axis")
     return next(iter(fixed), None)
 
 
 def _output(nodes: list[Any], path: Path) -> str:
     names = [node.name for node in nodes if node.type in _FLOATS]
     if not names:
-        raise InvalidInput(f"{path}: outputs", [node.name for node in nodes], f"a tensor of floats: {_OUTPUTS[0]}, ...")
+        accepted = f"an output with floating-point numbers, such as {_OUTPUTS[0]}"
+        raise InvalidInput(f"{path}: outputs", [node.name for node in nodes], accepted)
     return next((name for name in _OUTPUTS if name in names), names[0])
 
 

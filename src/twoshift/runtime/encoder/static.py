@@ -45,7 +45,7 @@ def load_static_encoder(path: Path, name: str, device: str = "auto", precision: 
     """The folder's table; raises InvalidInput, Broken."""
     cpu_only(device, "a static embedding model")
     if precision not in (None, "fp32"):
-        raise InvalidInput("precision", precision, "fp32: a static embedding supports no other precision here")
+        raise InvalidInput("precision", precision, "fp32: a static embedding model supports no other precision")
     inside = static_folder(path) or path
     weights = weight_files(inside)
     table, is_model2vec = _table(weights[0])
@@ -65,7 +65,7 @@ def load_static_encoder(path: Path, name: str, device: str = "auto", precision: 
         prompts=read_prompts(path),
         special_tokens=False,
     )
-    info = encoder_info(folder, name, "numpy", cpu_device(1), "fp32")
+    info = encoder_info(folder, name, "numpy", cpu_device(1), "fp32", pads=False)
     return StaticEncoder(info, folder, table, is_model2vec)
 
 

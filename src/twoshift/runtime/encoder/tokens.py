@@ -192,7 +192,7 @@ class TextTokenizer:
         prompt = "" if prompts is None else prompts[0]
         text = row["text"] if isinstance(row, dict) else row
         if not isinstance(text, str):
-            accepted = f"a text, or at most {self._max_tokens} tokens: only texts are split"
+            accepted = f"a text, or at most {self._max_tokens} tokens: only texts can be split"
             raise InvalidInput(f"row {place}", text, accepted)
         made = text_pieces(self._tokenizer, text, prompt, self._max_tokens)
         if not made:
@@ -339,7 +339,7 @@ class TextTokenizer:
         ids = _GivenIds(given[: self._max_tokens], len(given) > self._max_tokens)
         for each in ids.ids:
             if type(each) is not int or not 0 <= each < self._vocabulary:
-                raise InvalidInput(f"row {row}", each, f"the model's own token ids, from 0 to {self._vocabulary - 1}")
+                raise InvalidInput(f"row {row}", each, f"token ids of this model, from 0 to {self._vocabulary - 1}")
         return ids
 
     def _check_ids(self, folder: ModelFolder) -> None:
@@ -354,7 +354,7 @@ class TextTokenizer:
         pad = self._pad_id - folder.architecture.spare_vectors
         for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", pad)):
             if number >= self._vocabulary:
-                raise InvalidInput(where, number, f"token ids below vocab_size, {self._vocabulary}")
+                raise InvalidInput(where, number, f"token ids below {self._vocabulary}, the vocab_size of the model")
 
 
 def _restored(folder: ModelFolder, with_type_ids: bool, tokenizer: str) -> TextTokenizer:
@@ -402,6 +402,6 @@ def _below(limit: int, numbers: NDArray[np.uint32], offsets: NDArray[np.int64]) 
     largest = numbers.max(initial=0)
     if largest >= limit:
         row = int(np.searchsorted(offsets, numbers.argmax(), side="right")) - 1
-        accepted = f"tokens whose ids and types are below the model's {limit}"
+        accepted = f"token ids and type ids below {limit}: the model has no vectors for larger ids"
         raise InvalidInput(f"row {row}", f"token {largest}", accepted)
     return numbers.view(np.int32)

@@ -34,7 +34,7 @@ def llm_tokens(model: str) -> TextTokens:
 
 def _path_of(model: str) -> Path:
     if not is_llm(model) or is_address(model):
-        raise InvalidInput("model", model, "smollm, or the folder of a language model: with config.json and weights")
+        raise InvalidInput("model", model, "smollm, or the folder of a language model with config.json and weights")
     return smollm_folder() if model == SMOLLM else Path(model).expanduser()
 
 

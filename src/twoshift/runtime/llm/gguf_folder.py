@@ -53,7 +53,7 @@ class _Fields:
         for known in (f"llama.{name}", f"tokenizer.ggml.{name}"):
             if known in self._fields:
                 return self._fields[known].contents()
-        raise Broken(f"the GGUF file lacks the value {name}")
+        raise Broken(f"the GGUF file has no value {name!r}; convert the model to GGUF again")
 
     def text(self, name: str) -> str:
         """By its whole name; empty where there is none."""
@@ -117,7 +117,7 @@ def _named(name: str) -> tuple[str, str]:
         return kind, f"{_OUTER[kind]}.weight"
     block, number, kind = [*kind.split("."), "", ""][:3]
     if block != "blk" or kind not in _TENSORS:
-        raise InvalidInput("model", name, "only tensors of the Llama family in its GGUF file")
+        raise InvalidInput("model", name, "a GGUF file in which all tensors belong to the Llama family")
     return kind, f"model.layers.{number}.{_TENSORS[kind]}.weight"
 
 

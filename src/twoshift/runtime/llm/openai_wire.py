@@ -231,7 +231,7 @@ def _usage(given: dict[str, Any]) -> TokenUsage:
 def _refusal(status: int, text: str, address: str) -> Exception:
     told = text[:300]
     if status == 413:
-        return TooLarge("prompt", "the prompt has too many tokens", f"a request that {address} accepts ({told})")
+        return TooLarge("prompt", "the prompt has too many tokens", f"a prompt that {address} accepts ({told})")
     if status in (408, 429) or status >= 500:
         return TryLater(f"{address} answered {status}: {told}", 1.0)
     return Malformed("request", f"a request that {address} accepts; it answered {status}: {told}")

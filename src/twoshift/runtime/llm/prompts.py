@@ -77,7 +77,7 @@ class PromptMaker:
 
     def _chat(self, messages: tuple[Any, ...], tools: ToolUse | None = None) -> str:
         if self._template is None:
-            raise InvalidInput("messages", "a conversation", "a prompt: this model has no chat template")
+            raise InvalidInput("messages", "a conversation", "`prompt`: this model has no chat template")
         if tools is not None and not self._takes_tools:
             raise InvalidInput("tools", "given", "no tools: the chat template of this model does not support tools")
         turns = [_turn(each) for each in messages]

@@ -74,7 +74,7 @@ def _from_contents(given: Any) -> GivenTensor:
     name, datatype, shape = given.name, given.datatype, tuple(given.shape)
     field = _CONTENTS.get(datatype)
     if field is None:
-        raise bad_tensor(name, datatype, f"raw_input_contents, or one of {', '.join(_CONTENTS)}")
+        raise bad_tensor(name, datatype, f"one of {', '.join(_CONTENTS)}; send other datatypes in raw_input_contents")
     values = getattr(given.contents, field)
     if len(values) > _MOST_VALUES:
         raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "raw_input_contents for this many values")

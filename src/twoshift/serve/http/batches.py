@@ -46,7 +46,7 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
         _of_one("Show the status of a batch."),
         needs=Access.BATCH,
     )
-    cancel = _of_one("Cancel a batch; finished requests are kept.")
+    cancel = _of_one("Cancel a batch; the results of finished requests are kept.")
     app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
     retry = Operation(
         ("Create a new batch of the requests that failed or "

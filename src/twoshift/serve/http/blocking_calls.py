@@ -28,13 +28,14 @@ class BlockingCalls:
     async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
         """What it gives; raises TryLater where that takes too long, or where too many wait."""
         if self._waiting >= _MOST_WAITING:
-            raise TryLater(f"too many requests about {self._about} are waiting", _RETRY_S)
+            raise TryLater(f"too many requests about {self._about} are waiting on this server", _RETRY_S)
         self._waiting += 1
         try:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
             return await asyncio.wait_for(asked, self._wait_s)
         except TimeoutError:
-            raise TryLater(f"no answer about {self._about} within {self._wait_s:g} s", _RETRY_S) from None
+            why = f"the server could not answer a request about {self._about} within {self._wait_s:g} s"
+            raise TryLater(why, _RETRY_S) from None
         finally:
             self._waiting -= 1
 

@@ -197,6 +197,8 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting:
                 asked = self._next()
+                if (turn := self._peers.turn_of(asked)) is not None:
+                    await turn
                 reply = await self._reply_to(asked)
                 framing = framing_of(asked, reply, self._is_last)
                 reply = writing.write(reply, framing)

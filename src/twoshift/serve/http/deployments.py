@@ -109,7 +109,7 @@ class DifferenceView(msgspec.Struct, kw_only=True):
 
 
 class EvidenceView(msgspec.Struct):
-    """Evidence that the candidate is worse, for each criterion; at a sum of 1/alpha it is rolled back."""
+    """Evidence that the candidate is worse, by criterion. The candidate is rolled back when the sum reaches 1/alpha."""
 
     at: float
     share: float

@@ -116,9 +116,10 @@ class _Files:
 
     def _check_uploads(self, owner: str) -> None:
         if self._uploads.total() >= _MOST_UPLOADS:
-            raise TryLater(f"{_MOST_UPLOADS} uploads are in progress", _FULL_S)
+            raise TryLater(f"{_MOST_UPLOADS} uploads are in progress, the most that this server allows", _FULL_S)
         if owner and self._uploads[owner] >= _MOST_OF_ONE:
-            raise OverLimit(f"{_MOST_OF_ONE} uploads of the tenant {owner} are in progress", _FULL_S)
+            why = f"{_MOST_OF_ONE} uploads of the tenant {owner} are in progress, the most that a tenant may have"
+            raise OverLimit(why, _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)
@@ -151,7 +152,8 @@ class _Files:
         wanted = wanted_range(request, etag, record.size_bytes)
         start, stop = (0, record.size_bytes) if wanted is None else wanted
         if wanted is not None and start >= stop:
-            raise_range = InvalidInput("range", request.header(b"range"), f"a range within {record.size_bytes:,} bytes")
+            accepted = f"a range within the file, which has {record.size_bytes:,} bytes"
+            raise_range = InvalidInput("range", request.header(b"range"), accepted)
             return _unsatisfiable(raise_range, record.size_bytes)
         if wanted is not None:
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, record.size_bytes)))

@@ -56,7 +56,7 @@ class _Filling:
         self._part = part
         if self._is_file:
             if self.form.has_file:
-                raise InvalidInput(_FILE, part.filename, "one file in a form")
+                raise InvalidInput(_FILE, part.filename, "only one file in the form")
             if part.filename is None:
                 raise Malformed(_FILE, "a file with a name")
             name = part.filename.replace("\\", "/").rpartition("/")[2]

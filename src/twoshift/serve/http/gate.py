@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from typing import Protocol
@@ -11,6 +12,7 @@ from twoshift.serve.deployments import Deployment
 from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.http.app import App, ErrorEncoder
 from twoshift.serve.http.messages import Request
+from twoshift.serve.http.paced_starts import PacedStarts
 from twoshift.serve.request_accounting import log_access, request_id, writes_access
 
 __all__ = ["Gate"]
@@ -42,6 +44,7 @@ class Gate:
     def __init__(self, app: App, host: Host, deployed: Deployed) -> None:
         self._app, self._host, self._policy, self._deployed = app, host, host.policy, deployed
         self._bodies: dict[ErrorEncoder, bytes] = {}
+        self._starts = PacedStarts()
 
     def admits(self, request: Request, in_turn: bool = False) -> bool:
         """Whether it is let in: at once for paths that nobody gates. False: it is to be refused.
@@ -67,6 +70,10 @@ class Gate:
         """One that has waited for other replies of its connection: until now it would have held a place for nothing."""
         if request.visit is None and not request.refused and not request.unread:
             request.refused = not self.admits(request, in_turn=True)
+
+    def turn_of(self, request: Request) -> asyncio.Future[None] | None:
+        """Done once it may begin, where that is not now."""
+        return None if request.visit is None else self._starts.turn(request.visit.size)
 
     def refuse_in_s(self, connected_s: float) -> float:
         """How long the next refusal waits, over a connection that was made then."""

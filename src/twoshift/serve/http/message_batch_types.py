@@ -40,7 +40,7 @@ class CreateMessageBatch(Struct, forbid_unknown_fields=True):
 
 
 class MessageCounts(Struct):
-    """Number of requests by outcome; all count as processing until the batch ends."""
+    """Number of requests by outcome; until the batch ends, all requests count as `processing`."""
 
     processing: int = 0
     succeeded: int = 0

@@ -82,7 +82,7 @@ def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches)
         _of_one("Show the status of a message batch.", MessageBatch),
         needs=Access.BATCH,
     )
-    cancel = _of_one("Cancel a message batch; finished requests are kept.", MessageBatch)
+    cancel = _of_one("Cancel a message batch; the results of finished requests are kept.", MessageBatch)
     app.add("POST", path + "/{batch}/cancel", face.cancel, told_anthropic, cancel, needs=Access.BATCH)
     delete = _of_one("Delete a message batch that has ended, and its results.", DeletedMessageBatch)
     app.add("DELETE", path + "/{batch}", face.delete, told_anthropic, delete, needs=Access.BATCH)
@@ -182,7 +182,7 @@ class _MessageBatches:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise malformed(error) from None
         if len({each.custom_id for each in asked.requests}) < len(asked.requests):
-            raise InvalidInput("requests", "duplicate custom_id", "unique custom_ids")
+            raise InvalidInput("requests", "duplicate custom_id", "a different custom_id for each request")
         if unknown := named - set(models):
             raise NotFound("model", min(unknown), f"one of {', '.join(sorted(models))}")
         if len({models[name] for name in named}) > 1:

@@ -37,7 +37,7 @@ def read_infer(
     whole, binary = memoryview(body), memoryview(b"")
     if json_bytes is not None:
         if not json_bytes.isdecimal() or int(json_bytes) > len(body):
-            accepted = f"the size of the JSON at the beginning of the body, which has {len(body):,} bytes"
+            accepted = f"the number of bytes of the JSON at the beginning of the body, at most {len(body):,}"
             raise InvalidInput(HEADER, json_bytes, accepted)
         whole, binary = whole[: int(json_bytes)], whole[int(json_bytes) :]
     if is_large:
@@ -50,11 +50,11 @@ def _check_outline(json: memoryview) -> None:
     inputs = bytes(decoded(_outlines, json, else_=_BINARY_INSTEAD).inputs)
     listed = decoded(_inputs, inputs, "inputs")
     if len(listed) > _MOST_INPUTS:
-        raise TooLarge("inputs", f"{len(listed):,} tensors", f"at most {_MOST_INPUTS:,}")
+        raise TooLarge("inputs", f"{len(listed):,} tensors", f"at most {_MOST_INPUTS:,} tensors")
     data_bytes = sum(len(bytes(decoded(_input_outlines, each, "inputs").data)) for each in listed)
     if (other_bytes := len(json) - data_bytes) > _MOST_BYTES:
         raise TooLarge(
-            "body", f"{other_bytes:,} bytes of JSON without the data of the tensors", f"at most {_MOST_BYTES:,}"
+            "body", f"{other_bytes:,} bytes of JSON without the data of the tensors", f"at most {_MOST_BYTES:,} bytes"
         )
 
 
@@ -73,11 +73,10 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
                 f"a binary_data_size of at most {len(binary) - at:,}, the bytes that are left after the JSON, "
                 "and no `data` field"
             )
-            raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
+            raise bad_tensor(each.name, f"binary_data_size {size:,}{' and data' if each.data else ''}", accepted)
         found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
         at += size
     if at != len(binary):
-        raise InvalidInput(
-            "body", f"{len(binary) - at:,} extra bytes", "as many bytes as the sum of the inputs' binary_data_size"
-        )
+        accepted = "after the JSON, only the bytes that the inputs declare in binary_data_size"
+        raise InvalidInput("body", f"{len(binary) - at:,} extra bytes", accepted)
     return found

@@ -30,9 +30,9 @@ _MEANINGS = {
     413: "The request is too large for its deadline or for the server: send less, or set a longer timeout.",
     415: "The content type or encoding of the body is not supported.",
     416: "The requested range does not exist.",
-    429: "The API key is over its limit: retry after Retry-After.",
+    429: "The API key or its tenant is over a limit: retry after the time in the header retry-after.",
     500: "The model failed.",
-    503: "The server is at capacity, not ready or shutting down: retry after Retry-After.",
+    503: "The server is at capacity, not ready or shutting down: retry after the time in the header retry-after.",
     504: "The request was not answered by its deadline.",
 }
 _HEADERS = {

@@ -37,7 +37,7 @@ def _pairs(request: Request) -> list[tuple[str, str]]:
     try:
         return urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
     except ValueError:
-        raise InvalidInput("query", text[:80], "a short query string in UTF-8") from None
+        raise InvalidInput("query", text[:80], "at most 100 parameters, in UTF-8") from None
 
 
 def limit_of(asked: dict[str, str], default: int, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from asyncio import Future
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -117,6 +118,10 @@ class Peers:
         self.open.remove(gone)
         self.idle.pop(gone, None)
         self._counts.remove(gone.address)
+
+    def turn_of(self, asked: Request | HttpError) -> Future[None] | None:
+        """Done once a request may begin, where that is not now."""
+        return None if self.gate is None or isinstance(asked, HttpError) else self.gate.turn_of(asked)
 
     def _check(self, address: str) -> None:
         limits, counts = self.limits, self._counts

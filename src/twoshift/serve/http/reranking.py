@@ -23,7 +23,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class CohereError(Struct):
-    """Error reply in Cohere's format (`message`), with `error` as on all paths under /v2."""
+    """Error reply on paths under /v2: `message` is Cohere's format; `error` has the same text."""
 
     message: str
     error: str

@@ -40,5 +40,7 @@ def add_search(app: App, service: Service, indexes: SearchIndexes) -> None:
         found = await calls.ask(index.search, call.vectors(answer.rows), asked.k)
         return Reply(200, call.reply(found, index.generation.name, answer.tokens))
 
-    about = asking("Search the index of a model's vectors for the rows nearest to texts.", SearchRequest, SearchReply)
+    about = asking(
+        "Search a model's vector index for the rows that are nearest to each given text.", SearchRequest, SearchReply
+    )
     app.add("POST", SEARCH, search, told_openai, about, needs=Access.SERVE, kind=RouteKind.GATED)

@@ -33,8 +33,8 @@ def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/streams."""
     face = RecordFaces(desk, "stream", StreamView.of, threads=2)
     asking = Operation(
-        "Start a stream: run a served model over rows that keep coming, after live requests and before jobs. The body "
-        "has the keys of a stream file.",
+        "Start a stream: run a served model over rows as they arrive. Live requests have priority over streams, and "
+        "streams have priority over jobs. The body has the keys of a stream file.",
         StreamView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
     listing = Operation(
@@ -44,7 +44,7 @@ def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
         ("POST", "/v1/streams", face.submit, asking),
         ("GET", "/v1/streams", face.list, listing),
         ("GET", "/v1/streams/{stream}", face.one(desk.get),
-         of_one("Show the state of a stream: lag, freshness against its objective, rows per second, dollars.",
+         of_one("Show the state of a stream: lag, freshness and its objective, rows per second, and cost in dollars.",
                 StreamView)),
         ("GET", "/v1/streams/{stream}/log", face.log, of_one("Read the log of a stream.", JobLogView)),
         ("POST", "/v1/streams/{stream}/pause", face.one(desk.pause),

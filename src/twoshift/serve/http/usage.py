@@ -59,7 +59,7 @@ class NoUsage:
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Usage of one group; `usd` is null without a price, `usd_per_million_*` without a language model."""
+    """Usage of one group; `usd` is null without a price; `usd_per_million_*` is null without a language model."""
 
     rows: int
     tokens: int

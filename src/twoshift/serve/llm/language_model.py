@@ -64,4 +64,5 @@ class TakesPrompts:
 
     async def answer(self, _request: LiveRequest) -> Answer:
         """Rows of tensors are not what it takes."""
-        raise InvalidInput("model", self.name, "an endpoint such as /v1/chat/completions: this model generates text")
+        accepted = "a model that does not generate text; for this model, use an endpoint such as /v1/chat/completions"
+        raise InvalidInput("model", self.name, accepted)

@@ -71,6 +71,7 @@ def predictions_of(rows: Sequence[RowResult]) -> list[Any]:
 def _plain(value: Any, where: str) -> Any:
     array = np.asarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InvalidInput(where, "NaN or infinity", "/v2 with binary outputs: JSON cannot represent this number")
+        accepted = "a finite number; to get NaN or infinity, request binary outputs on /v2"
+        raise InvalidInput(where, "NaN or infinity", accepted)
     plain = array.tolist()
     return plain.decode(errors="replace") if isinstance(plain, bytes) else plain

@@ -130,7 +130,7 @@ def asked_timeout_s(timeout_us: object, priority: object) -> float | None:
     if not isinstance(timeout_us, int) or timeout_us == 0:
         return None
     if timeout_us > _LONGEST_US:
-        raise InvalidInput("parameters.timeout", timeout_us, "microseconds, up to an hour")
+        raise InvalidInput("parameters.timeout", timeout_us, "a number of microseconds, up to an hour")
     return timeout_us / 1e6
 
 

@@ -104,7 +104,7 @@ def test_formats_are_told_by_suffix_or_by_the_option(tree: Path) -> None:
         (["docs/notes.txt"], None, "or --input-format with one of parquet"),
         (["docs/b.parquet"], "xml", "parquet, jsonl"),
         (["docs/none.csv"], None, "docs/none.csv"),
-        (["odd"], None, r"odd.*\.arrow, or --input-format\)"),
+        (["odd"], None, r"odd.*\.arrow; other suffixes need --input-format\)"),
         (["docs/*.xml"], None, "matches at least one file"),
         ([], None, "at least one"),
         (["docs", "docs/b.parquet"], None, "each input file once; both 'docs' and"),

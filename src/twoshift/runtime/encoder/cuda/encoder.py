@@ -41,7 +41,7 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
         if isinstance(network, PackedBert):
             network.check_all_read(head.read)
         ran_on = f"cuda: {torch.cuda.get_device_name(device)}"
-        info = dataclasses.replace(encoder_info(folder, name, "torch", ran_on, "bf16"), live_stream=True)
+        info = dataclasses.replace(encoder_info(folder, name, "torch", ran_on, "bf16", pads=False), live_stream=True)
         return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, head))
 
 
