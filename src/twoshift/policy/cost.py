@@ -22,6 +22,7 @@ from twoshift.types import CallSize
 
 __all__ = ["CallCost", "Ceiling", "Sample"]
 
+_LEAST = 0.1  # of a coefficient, that `moved` leaves
 _COEFFICIENTS = ("overhead_s", "per_token_s", "floor_s", "per_square_s", "per_row_s", "reading_s")
 
 
@@ -140,6 +141,25 @@ class CallCost:
         """The curve of a device that is `factor` times as slow."""
         ceilings = tuple(c._replace(seconds=c.seconds * factor) for c in self.ceilings)
         return replace(self, ceilings=ceilings, **{name: getattr(self, name) * factor for name in _COEFFICIENTS})
+
+    def moved(self, size: CallSize, factor: float) -> CallCost:
+        """The curve by which a call of that size takes `factor` times as long, and one of another size less so.
+
+        What such a call mostly consists of changes most: a short one says little of what a token costs.
+        """
+        rows, tokens, longest, squares = size
+        parts = {
+            "overhead_s": self.overhead_s,
+            "floor_s": self.floor_s,
+            "per_row_s": self.per_row_s * rows,
+            "per_token_s": self.per_token_s * tokens,
+            "per_square_s": self.per_square_s * squares,
+            "reading_s": self.reading_s if longest > 1 else 0.0,
+        }
+        share = (factor - 1.0) * sum(parts.values()) / sum(part**1.5 for part in parts.values())
+        factors = {name: max(_LEAST, 1.0 + share * math.sqrt(part)) for name, part in parts.items()}
+        ceilings = tuple(c._replace(seconds=c.seconds * factor) for c in self.ceilings)
+        return replace(self, ceilings=ceilings, **{name: getattr(self, name) * each for name, each in factors.items()})
 
     def _lowered(self, seconds: float, size: CallSize, ratio: float) -> float:
         # Unpacked, because the hot paths come here.

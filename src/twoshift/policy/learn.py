@@ -43,9 +43,11 @@ class CostLearner:
     __slots__ = (
         "_buckets",
         "_calls",
+        "_is_borrowed",
         "_recent",
         "_refit_calls",
         "_refit_s",
+        "_sizes",
         "_slow_s",
         "_times_s",
         "_usual_level",
@@ -61,6 +63,7 @@ class CostLearner:
         self.cost = cost
         self.usual = cost  # the profile, or what was learned since
         self.level = 0.0  # log(cost / usual)
+        self._is_borrowed = False  # the level is somebody else's word
         self.last_s = -math.inf  # when the newest call ended
         self._slow_s = -math.inf  # when the newest call ended that was as slow as the curve says, while that is slow
         self.since_s = -math.inf  # when the oldest call ended that the last rescaling was made of
@@ -70,6 +73,7 @@ class CostLearner:
         self._refit_s = math.inf  # when the last one was; or the first time that one might have been
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
         self._times_s: deque[float] = deque(maxlen=_RECENT)  # when those calls ended
+        self._sizes: deque[CallSize] = deque(maxlen=_RECENT)
         # size class -> (call number, size, seconds, when it ended)
         self._buckets: dict[int, deque[tuple[int, CallSize, float, float]]] = {}
 
@@ -78,16 +82,19 @@ class CostLearner:
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return False  # a clock that did not move says nothing about the device
         self._calls += 1
+        self._is_borrowed = False
         self._remember(size, seconds, ended_s)
         ratio = math.log(seconds / self.cost.seconds(size))
         recent, times_s = self._recent, self._times_s
         recent.append(ratio)
         times_s.append(ended_s)
+        self._sizes.append(size)
         self.last_s = ended_s
         while times_s[0] < ended_s - STALE_S:
             times_s.popleft()
             recent.popleft()
-        shifted = ended_s >= self._vote_s and self._vote(ratio, ended_s)
+            self._sizes.popleft()
+        shifted = ended_s >= self._vote_s and self._vote(size, ratio, ended_s)
         if self.level > _DRIFT and self._is_spell_over(ratio, ended_s):
             self.take_level(0.0)
             return True
@@ -96,6 +103,11 @@ class CostLearner:
         if self._calls % _REFIT_FEW == 0 and self._is_refit_due(ended_s) and self._refit(size, ended_s):
             return True
         return shifted
+
+    @property
+    def own(self) -> CallCost:
+        """The curve by its own calls: the usual one while only others say how slow the device is."""
+        return self.usual if self._is_borrowed else self.cost
 
     def forget(self) -> bool:
         """Return to the usual level, because the recent measurements are too old; True if that changes the curve."""
@@ -106,6 +118,7 @@ class CostLearner:
     def take_level(self, level: float, now_s: float = -math.inf) -> None:
         """Be so much slower than usual (a logarithm), on the word of somebody else; own evidence is too old."""
         self._slow_s = now_s
+        self._is_borrowed = level != 0.0
         self.cost = self.usual if level == 0.0 else self.usual.scaled(math.exp(level))
         self.level = level
         self._clear_recent()
@@ -138,14 +151,15 @@ class CostLearner:
     def _clear_recent(self) -> None:
         self._recent.clear()
         self._times_s.clear()
+        self._sizes.clear()
 
-    def _vote(self, ratio: float, ended_s: float) -> bool:
+    def _vote(self, size: CallSize, ratio: float, ended_s: float) -> bool:
         """Ask this call what is usual; True when that has changed."""
         self._vote_s = ended_s + _VOTE_S
         shift = self._usual_level.observed(self.level + ratio, ended_s)
         if not shift:
             return False
-        self.usual = self.usual.scaled(math.exp(shift))
+        self.usual = self.usual.moved(size, math.exp(shift))
         self.level -= shift
         self._slow_s = ended_s
         return True
@@ -167,10 +181,10 @@ class CostLearner:
         spread = statistics.median(abs(each - drift) for each in recent)
         if abs(drift) <= 4 * spread / math.sqrt(count):
             return False
-        self._rescale(drift, count)
+        self._rescale(self._sizes[recent.index(drift)], drift, count)
         return True
 
-    def _rescale(self, drift: float, count: int) -> None:
+    def _rescale(self, size: CallSize, drift: float, count: int) -> None:
         if abs(drift) >= OTHER_DEVICE:
             self._drop_before(self._calls - (count + 1) // 2)
         self.since_s, self._slow_s = self._times_s[0], self.last_s
@@ -179,8 +193,10 @@ class CostLearner:
         self.level = slow + step
         if slow > OTHER_DEVICE >= abs(self.level):
             self.cost = self.usual.scaled(math.exp(self.level))  # the shape and the scatter of a slow spell end with it
+        elif self.level > OTHER_DEVICE:
+            self.cost = self.cost.scaled(math.exp(step))  # the whole device is slow
         else:
-            self.cost = self.cost.scaled(math.exp(step))
+            self.cost = self.cost.moved(size, math.exp(step))
         if self.level < -_QUICKER:
             self.usual, self.level = self.cost, 0.0
             self._usual_level.clear()

@@ -39,7 +39,7 @@ class LearnedCurves:
     def cost(self) -> CallCost:
         """The learned curve of calls with background rows."""
         self.learn()
-        return self.slots.learners[self.background_slot].cost
+        return self.slots.learners[self.background_slot].own
 
     @property
     def whole_cost(self) -> CallCost:

@@ -11,7 +11,10 @@ from twoshift.types import CallSize
 
 __all__ = ["SlotCurves"]
 
-_BOUND_SLACK = 1.05  # past a bound that is worth a correction
+_BOUND_SLACK = 1.25  # past a bound that is worth a correction: single rows vary as much with the clock of the cores
+
+
+_MANY = 16  # such calls in one: what short calls take says little of others
 
 
 class SlotCurves:
@@ -86,7 +89,8 @@ class SlotCurves:
             least, most = 1.0 / self._lanes, 1.0
         else:
             least, most = 0.0, 1.0 if name is Slot.BACKGROUND else math.inf
-        share = other.usual.seconds(size) / learner.usual.seconds(size)
+        many = CallSize(_MANY * size.rows, _MANY * size.tokens, size.longest, _MANY * size.squares)
+        share = other.usual.seconds(many) / learner.usual.seconds(many)
         if least / _BOUND_SLACK <= share <= most * _BOUND_SLACK:
             return False
         other.scale_usual(min(most, max(least, share)) / share)

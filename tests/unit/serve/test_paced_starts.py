@@ -34,7 +34,8 @@ def test_a_request_of_any_size_begins_where_no_other_does() -> None:
     async def begins() -> None:
         starts = PacedStarts()
         assert starts.turn(1 << 20) is None
-        assert (later := starts.turn(1 << 20)) is not None
+        later = starts.turn(1 << 20)
+        assert later is not None
         await asyncio.wait_for(later, 60)
 
     asyncio.run(begins())
