@@ -23,8 +23,6 @@ __all__ = ["LanePolicy"]
 
 _EPSILON_S = 1e-9
 _SMALL = 0.2  # of the time that rows have
-_BESIDE = 0.8  # of a call in a lane: so long others run in the other lanes
-_LONG = 0.4  # of the longest live call
 
 
 class LanePolicy:
@@ -90,7 +88,7 @@ class LanePolicy:
         """
         ended_s = self.running.finished(call, elapsed_s)
         self.accounts.finished(call, elapsed_s if device_s is None else device_s)
-        if not failed and self._tells(call, elapsed_s, device_s):
+        if not failed and self.curves.tells(call, elapsed_s, device_s):
             self.curves.lessons.append((call.slot, call.size, elapsed_s, ended_s))
 
     def cap_tokens(self, max_tokens: int) -> None:
@@ -190,14 +188,6 @@ class LanePolicy:
             return math.inf
         patience_s = 2 * (1 - self.limits.tail_margin) * self._budget_s - (now_s - plan[0].oldest_s)
         return min(plan[0].predicted_s + max(0.0, self.live.slack_s(self.running.free_s(now_s))), patience_s)
-
-    def _tells(self, call: Call, elapsed_s: float, device_s: float | None) -> bool:
-        """Whether a call says what calls take under load: one in a lane that is short, or by itself, is quicker."""
-        lanes = self.limits.lanes
-        if lanes == 1 or call.slot is not Slot.SHARED or device_s is None:
-            return True
-        beside_s = (elapsed_s - device_s) * lanes / (lanes - 1)
-        return beside_s >= _BESIDE * elapsed_s and call.predicted_s >= _LONG * self.curves.live_s
 
     def _wants_whole(self, now_s: float) -> bool:
         """Whether the next row should use all lanes: it is too long for one lane, or there is no other row."""

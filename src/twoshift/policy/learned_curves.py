@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lane_values import LaneLimits, Slot, longest_live_s
+from twoshift.policy.lane_values import Call, LaneLimits, Slot, longest_live_s
 from twoshift.policy.running_calls import RunningCalls
 from twoshift.policy.slot_curves import SlotCurves
 from twoshift.types import CallSize
@@ -13,6 +13,8 @@ from twoshift.types import CallSize
 __all__ = ["FORGET_S", "MOST_WRONG", "LearnedCurves"]
 
 _EPSILON_S = 1e-9
+_BESIDE = 0.8  # of a call in a lane: so long others run in the other lanes
+_LONG = 0.4  # of the longest live call
 MOST_WRONG = 10.0  # times too slow that a curve may be: more than that needs no evidence
 FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
 
@@ -74,6 +76,14 @@ class LearnedCurves:
             return True
         fastest_s = self.fastest_s(size, True, now_s)
         return (self.ever_s(size) / MOST_WRONG if fastest_s is None else fastest_s) > self._limits.budget_s + _EPSILON_S
+
+    def tells(self, call: Call, elapsed_s: float, device_s: float | None) -> bool:
+        """Whether a call says what calls take under load: one in a lane that is short, or by itself, is quicker."""
+        lanes = self._limits.lanes
+        if lanes == 1 or call.slot is not Slot.SHARED or device_s is None:
+            return True
+        beside_s = (elapsed_s - device_s) * lanes / (lanes - 1)
+        return beside_s >= _BESIDE * elapsed_s and call.predicted_s >= _LONG * self.live_s
 
     def learn(self) -> None:
         """Learn from the calls that have ended."""

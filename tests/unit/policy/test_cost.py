@@ -229,6 +229,27 @@ def test_a_damaged_record_is_refused_by_name(damage: dict[str, object]) -> None:
         CallCost.from_dict({**CallCost.line(0.006, 0.0002).to_dict(), **damage})
 
 
+@given(costs, st.integers(1, 512), st.floats(0.5, 2.0))
+def test_a_curve_is_moved_at_the_size_that_was_seen_and_less_so_at_others(
+    cost: CallCost, rows: int, factor: float
+) -> None:
+    size, moved = CallSize.uniform(rows), cost.moved(CallSize.uniform(rows), factor)
+    if not cost.floor_s and not cost.ceilings:
+        assert moved.seconds(size) == pytest.approx(factor * cost.seconds(size))
+    for other in (1, 64, 4096):
+        change = moved.seconds(CallSize.uniform(other)) / cost.seconds(CallSize.uniform(other))
+        assert min(0.1, factor) <= change <= max(4.0, factor)
+
+
+def test_short_calls_that_got_quicker_say_little_of_long_ones() -> None:
+    cost = CallCost.line(0.004, 0.0001)
+    moved = cost.moved(CallSize.uniform(1), 0.5)
+    assert moved.seconds(CallSize.uniform(1)) == pytest.approx(0.5 * cost.seconds(CallSize.uniform(1)))
+    assert moved.seconds(CallSize.uniform(1000)) > 0.85 * cost.seconds(CallSize.uniform(1000))
+    long = cost.moved(CallSize.uniform(1000), 0.5)
+    assert long.seconds(CallSize.uniform(1)) > 0.85 * cost.seconds(CallSize.uniform(1))
+
+
 def test_samples_of_one_size_are_refused() -> None:
     with pytest.raises(InvalidInput, match="two different sizes"):
         fit_call_cost([Sample(4, 4, 1, 0.1)] * 5)

@@ -201,3 +201,28 @@ def test_a_journal_replays_whoever_looked_at_the_curves(
             device.ask()
     entries: list[Any] = [json.loads(line) for line in lines]
     assert replay(entries).difference is None
+
+
+def test_a_call_of_a_lane_teaches_only_what_calls_take_under_load() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    long = CallSize.uniform(8, 100)
+
+    def teaches(size: CallSize, slot: Slot, device_s: float | None) -> bool:
+        call = Call(0, (), (), size, policy.curves.predict_s(size, slot), slot)
+        return policy.curves.tells(call, 0.1, device_s)
+
+    assert teaches(long, Slot.SHARED, 0.05)  # another ran beside it all the time
+    assert not teaches(long, Slot.SHARED, 0.1)  # none did
+    assert not teaches(CallSize.uniform(1), Slot.SHARED, 0.05)
+    assert teaches(CallSize.uniform(1), Slot.WHOLE, 0.1)
+    assert LanePolicy(COST, LaneLimits(slo_s=SLO_S)).curves.tells(Call(0, (), (), ROW, 0.1), 0.1, 0.1)
+
+
+def test_a_lane_of_which_only_others_say_that_it_is_slow_is_told_as_usual() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    curves = policy.curves
+    before_s = curves.cost.seconds(ROW)
+    for at in range(20):
+        curves.slots.observed(Slot.WHOLE, ROW, 3 * COST.seconds(ROW), 0.1 * at)
+    assert curves.slots.learners[Slot.SHARED].cost.seconds(ROW) > 1.9 * before_s  # decisions are cautious
+    assert curves.cost.seconds(ROW) == before_s
