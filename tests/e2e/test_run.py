@@ -346,7 +346,7 @@ def test_a_kept_column_called_like_a_result_is_refused(job: JobFolder) -> None:
     pq.write_table(pa.table({"squared": [1], "error": ["x"], "x": [1.0]}), job.path / "d.parquet")
     for name in ("squared", "error"):
         job.options = ["d.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", name]
-        assert f"result column '{name}'" in job.run(expect=2).err
+        assert f"already have a column '{name}'" in job.run(expect=2).err
 
 
 def test_a_kept_column_that_parquet_cannot_hold_is_refused_before_the_model_is_loaded(job: JobFolder) -> None:

@@ -15,7 +15,7 @@ __all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
 AnswerKey = Annotated[
     str | None,
     setting(
-        "Column from --keep: build a table of the answers by this column, for `serve --precomputed`.",
+        "Column from --keep: build a table of answers with this column as key, for `serve --precomputed`.",
         text("COLUMN"),
         more="See [precomputed answers](hybrid.md).",
     ),

@@ -260,7 +260,7 @@ class DifferenceCounts:
 
     def __init__(self, bound: float = 0.0) -> None:
         if not 0 <= bound <= 1:
-            raise InvalidInput("bound", bound, "a difference from 0 to 1")
+            raise InvalidInput("bound", bound, "a number from 0 to 1")
         self.bound = bound
         self._rows, self._above = 0, 0
         self._sum, self._worst = 0.0, 0.0

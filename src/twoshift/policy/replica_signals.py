@@ -67,7 +67,7 @@ def _by_waiting(state: ReplicaState, settings: ReplicaSettings) -> Need | None:
         return None
     # a queue says that more is needed, not how much: it doubles at most
     need = min(ceil_to(state.waiting / most, settings.max_replicas), max(1, 2 * ready))
-    why = "1 request is waiting" if state.waiting == 1 else f"{state.waiting} requests are waiting"
+    why = "1 row is waiting" if state.waiting == 1 else f"{state.waiting} rows are waiting"
     why += f" on {_replicas(ready)}; the limit is {most} per replica" if ready else ""
     return _no_second_burst(Need(need, Signal.QUEUE, why), state)
 

@@ -34,7 +34,7 @@ class BatchBacklog:
         for name in ("pending_items", "worker_items_per_s", "harvested_items_per_s", "workers", "asked_workers"):
             check_at_least(name, getattr(self, name), 0)
         if math.isnan(self.time_left_s):
-            raise InvalidInput("time_left_s", self.time_left_s, "seconds to the end of the window")
+            raise InvalidInput("time_left_s", self.time_left_s, "the number of seconds until the end of the window")
 
 
 class Signal(enum.StrEnum):

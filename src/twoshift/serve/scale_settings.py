@@ -25,11 +25,13 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         str, setting("Cooldown: keep a replica for this time after it was last needed.", span(zero=True))
     ] = "5m"
     every: Annotated[str, key("Time between two scaling decisions.", span(least="10ms", most="1h"))] = "2s"
-    waiting_per_replica: Annotated[int, key("Add replicas if more rows than this wait per replica.", whole())] = 20
-    longest_wait: Annotated[str, key("Add a replica if a row has waited for this time.", span(zero=True))] = "1s"
-    refused_share: Annotated[float, key("Add a replica if more than this share of the rows is refused.", share())] = (
-        0.01
-    )
+    waiting_per_replica: Annotated[
+        int, key("Waiting live rows per replica above which replicas are added.", whole())
+    ] = 20
+    longest_wait: Annotated[str, key("Add replicas if a live row has waited for this time.", span(zero=True))] = "1s"
+    refused_share: Annotated[
+        float, key("Add replicas if more than this share of the live rows is refused.", share())
+    ] = 0.01
     kv_mark: Annotated[float, key(_KV, share())] = 0.8
     target_load: Annotated[float, key(_TARGET, share())] = 0.8
     borrow_load: Annotated[

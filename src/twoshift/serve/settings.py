@@ -117,7 +117,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        key("Folders, s3://, gs:// or az:// prefixes, and brokers that jobs and streams may use.", names()),
+        key("Folders, s3://, gs:// or az:// prefixes, brokers and databases for jobs and streams.", names()),
     ] = ()
     allow_private_webhooks: Annotated[
         bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)

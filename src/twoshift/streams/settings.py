@@ -53,7 +53,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     table: Annotated[str | None, setting("Table whose rows are read, if the source is PostgreSQL.", TABLE)] = None
     cursor: Annotated[
         str | None,
-        setting("Unique column of whole numbers that grows with each row, if the source is PostgreSQL.", COLUMN)] = None
+        setting("If the source is PostgreSQL: unique column of whole numbers, higher in each new row.", COLUMN)] = None
     fresh: Annotated[
         float,
         setting("Freshness objective: maximum time from a row's arrival until its result is committed.", duration(),

@@ -103,7 +103,7 @@ def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str)
     if same is None:
         if any(_is_one_folder(each.settings["output"], output) for each in store.unfinished()):
             raise InvalidInput(
-                "output", output, "another output folder: a stream writes to this one under another name"
+                "output", output, "another output folder: an unfinished stream uses this one, by another path"
             )
         return None
     if same.owner != owner:

@@ -138,7 +138,7 @@ def test_more_than_twenty_waiting_a_replica_adds_one_and_twenty_do_not() -> None
     assert ReplicaPolicy().decide(at(10.0, 2, waiting=40), 0.0).change == 0
     scale = ReplicaPolicy().decide(at(10.0, 2, waiting=41), 0.0)
     assert scale.change == 1
-    assert "41 requests are waiting" in scale.reason
+    assert "41 rows are waiting" in scale.reason
 
 
 def test_a_queue_at_most_doubles_the_replicas() -> None:

@@ -242,5 +242,5 @@ def test_an_output_that_another_stream_has_under_another_name_is_refused(desk: D
     link = desk.streaming.path / "link"
     link.symlink_to(desk.streaming.out)
     for alias in (str(link), f"{desk.streaming.out}/../out"):
-        with pytest.raises(InvalidInput, match="under another name"):
+        with pytest.raises(InvalidInput, match="by another path"):
             host.submit(desk.data(output=alias))

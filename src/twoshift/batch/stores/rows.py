@@ -25,7 +25,7 @@ def store_table(settings: JobSettings, schema: pa.Schema, is_whole: bool = True)
     """The table for rows of that schema; raises InvalidInput where one of their columns has a name of ours."""
     if taken := next((name for name in schema.names if name in _OURS), None):
         raise InvalidInput(
-            "keep", taken, f"columns with other names: {', '.join(_OURS)} are reserved by Twoshift in a store"
+            "keep", taken, f"a column name that Twoshift does not reserve in a store (reserved: {', '.join(_OURS)})"
         )
     key = settings.into_key or ROW
     own = [pa.field(name, pa.string()) for name in ((ROW, *sorted(OPTIONAL)) if key == ROW else sorted(OPTIONAL))]
