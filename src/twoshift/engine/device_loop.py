@@ -164,14 +164,17 @@ class DeviceLoop(ABC):
             raise Broken("the engine runs only in the process that started it, and this process was forked from it")
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
-        if self._stopping == "closed":
-            raise Broken("the engine is closed: create another one")
-        if self._stopping is not None:
-            raise TryLater(f"the engine is {self._stopping}", 1.0)
+        if (error := self._stopped_by()) is not None:
+            raise error
 
     def _closed_by(self) -> Exception | None:
         """Why nothing more is run; None where all is well."""
-        return self._dead or (TryLater(f"the engine is {self._stopping}", 1.0) if self._stopping else None)
+        return self._dead or self._stopped_by()
+
+    def _stopped_by(self) -> Broken | TryLater | None:
+        if self._stopping == "closed":
+            return Broken("the engine is closed: create another one")
+        return None if self._stopping is None else TryLater(f"the engine is {self._stopping}", 1.0)
 
     def _die(self, error: BaseException) -> Broken:
         """A loop ends under its calls."""

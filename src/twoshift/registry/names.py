@@ -57,7 +57,7 @@ def version_ref(word: str, field: str = "VERSION") -> ModelRef:
     """NAME:3; raises InvalidInput."""
     ref = parse_ref(word)
     if ref is None or ref.version is None:
-        raise InvalidInput(field, word, "a model and a version, such as NAME:3")
+        raise InvalidInput(field, word, _expected(word, "a model and a version, such as NAME:3"))
     return ref
 
 
@@ -65,5 +65,11 @@ def alias_ref(word: str, field: str = "ALIAS") -> tuple[str, str]:
     """NAME@prod as name and alias; raises InvalidInput."""
     ref = parse_ref(word)
     if ref is None or ref.alias is None:
-        raise InvalidInput(field, word, "a model and an alias, such as NAME@prod")
+        raise InvalidInput(field, word, _expected(word, "a model and an alias, such as NAME@prod"))
     return ref.name, ref.alias
+
+
+def _expected(word: str, form: str) -> str:
+    found = _REF.fullmatch(word)
+    is_taken = found is not None and found[1] in _TAKEN
+    return f"a registered model: {found[1]} is a built-in model" if is_taken else form

@@ -152,7 +152,8 @@ def cold_start_command(
         float, duration("Start-up time in addition to loading: container start, warm-up.", zero=True, shown="0s")
     ] = 0.0,
     slo_ms: Annotated[
-        float | None, millis("Longest time that the first request may wait.", "--slo-ms", "--objective")
+        float | None,
+        millis("Longest time that a request may wait if no replica runs when it arrives.", "--slo-ms", "--objective"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -123,8 +123,10 @@ def _asked(exchange: Exchange) -> _Asked:
             raise InvalidInput(name, given[name], f"one of {', '.join(_ASKED)}")
     today = time.strftime("%Y-%m-%d", time.gmtime())
     first, last = _day("from", given.get("from", f"{today[:8]}01")), _day("to", given.get("to", today))
+    if first > last and "from" in given:
+        raise InvalidInput("from", first, f"a day that is not after {last}, the value of `to`")
     if first > last:
-        raise InvalidInput("from", first, f"a day that is not after {last}")
+        raise InvalidInput("to", last, f"a day from {first} on, or the parameter `from` with an earlier day")
     groups = [each for each in given.get("group_by", "day,tenant,lane,model").split(",") if each]
     if len(set(groups)) < len(groups) or not set(groups) <= set(_GROUPS):
         raise InvalidInput(
