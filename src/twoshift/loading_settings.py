@@ -88,7 +88,8 @@ Metric = Annotated[str, setting("How to score answers with --eval: exact, rouge,
 AtLeast = Annotated[
     float | None,
     setting(
-        "Language model: minimum mean score with --eval; without --eval, minimum share of tokens that agree with bf16.",
+        "Language model: minimum mean score with --eval; without --eval, minimum share of tokens that are the same as "
+        "in bf16.",
         share(),
         shown="0.95 without --eval",
     ),
@@ -121,7 +122,7 @@ _LLM_DEFAULTS = {
 def check_gate(eval_file: str | None, metric: str, at_least: float | None, reference: str | None) -> None:
     """Raises InvalidInput where what is asked of a model before it is used does not go together."""
     if eval_file is not None and at_least is None:
-        raise InvalidInput("at_least", None, "the lowest mean score, from 0 to 1, with --eval")
+        raise InvalidInput("at_least", None, "a minimum mean score from 0 to 1, because --eval is set")
     if eval_file is not None and reference is not None:
         raise Inapplicable("reference", reference, "with --eval: use only one of the two")
     if eval_file is None and metric != "exact":

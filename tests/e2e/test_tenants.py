@@ -401,7 +401,7 @@ def test_metrics_name_the_tenants_of_the_file_and_no_others(house: House) -> Non
     ("lines", "told"),
     [
         ("[tenants.nobody]\n", "the tenant of a key"),
-        ('[tenants.red]\njob_roots = ["data"]\n', "a folder such as"),
+        ('[tenants.red]\njob_roots = ["data"]\n', "an absolute path such as"),
         ("[tenants.red]\nrequests_per_minute = 5\n", "such as requests_per_second"),
         ("[tenants.red]\nconcurrent_jobs = 0\n", "at least 1"),
     ],

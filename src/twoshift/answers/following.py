@@ -134,7 +134,8 @@ class FollowedAnswers(Follower):
             if pointer is None:
                 self._gone()
             elif self._open is None or pointer != self._open.pointer or self._open.table.is_changed:
-                self._use(open_answers(self._blobs_for(place), place, pointer, self.key), place)
+                again = _how_again(place, is_in_output=place != self.location)
+                self._use(open_answers(self._blobs_for(place), place, pointer, self.key, again), again)
             elif self._damaged:
                 self._tell(self._damaged)
         except (TwoshiftError, OSError, ValueError) as error:
@@ -166,13 +167,13 @@ class FollowedAnswers(Follower):
         names = tuple(sorted(blobs.names(self.location)))
         return (f"{plan.identity} {plan.written}", *names) if names else ()
 
-    def _use(self, found: OpenAnswers, place: str) -> None:
+    def _use(self, found: OpenAnswers, again: str) -> None:
         """From now on, unless it is damaged: then nothing, until its files are others."""
         try:
             found.table.check(found.generation.checksums)
         except Broken as error:
-            how = f"restore the table from a backup, or delete {place} so that the table is built again"
-            self._damaged = f"the precomputed answers {self.location} cannot be used: {error}; {how}"
+            why = f"the precomputed answers {self.location} cannot be used, because {error}"
+            self._damaged = f"{why}. Restore the table from a backup, or {again}"
             self._open = found
             self._tell(self._damaged)
             return
@@ -186,20 +187,21 @@ class FollowedAnswers(Follower):
         self._tell_gone()
 
 
-def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str) -> OpenAnswers:
-    """A generation, whole; raises Broken where it is not, or has another key."""
+def open_answers(blobs: Blobs, place: str, pointer: Pointer, key: str, again: str = "run the job again") -> OpenAnswers:
+    """A generation, whole; raises Broken where it is not, or has another key. `again`: how to get the table anew."""
+    half_there = f". If the table is still being copied, wait until the copy is complete. Otherwise {again}"
     generation = read_generation(blobs, place, pointer.generation)
     if generation is None:
-        raise Broken(f"the generation {pointer.generation} of {place} has no manifest: {_half_there(place)}")
+        raise Broken(f"generation {pointer.generation} in {place} has no manifest{half_there}")
     if generation.key != key:
         raise Broken(
             f"the answers in {place} have the key column {generation.key}, not {key}: start the server with --key "
             f"{generation.key}"
         )
-    return OpenAnswers(pointer, generation, AnswerTable(_local(blobs, place, generation)))
+    return OpenAnswers(pointer, generation, AnswerTable(_local(blobs, place, generation, half_there)))
 
 
-def _local(blobs: Blobs, place: str, generation: Generation) -> Path:
+def _local(blobs: Blobs, place: str, generation: Generation, half_there: str) -> Path:
     """The folder of its files on this machine, whole; fetched where they lie elsewhere."""
     folder = Path(file_location(place, generation.name, ""))
     if "://" in place:
@@ -211,12 +213,15 @@ def _local(blobs: Blobs, place: str, generation: Generation) -> Path:
         there = (folder / name).stat().st_size if (folder / name).exists() else None
         if there != size:
             found = "is missing" if there is None else f"has {there:,} bytes, expected {size:,}"
-            raise Broken(f"{folder / name} {found}: {_half_there(place)}")
+            raise Broken(f"{folder / name} {found}{half_there}")
     return folder / next(iter(generation.files)).partition("/")[0]
 
 
-def _half_there(place: str) -> str:
-    return f"the table is incomplete; wait until it is copied, or delete {place} so that the table is built again"
+def _how_again(place: str, is_in_output: bool) -> str:
+    """How to get a table anew: the server builds that of an output folder, a job builds any other."""
+    if is_in_output:
+        return f"delete {place}: the server then builds the table again"
+    return f"delete {place} and run the job again with the same --answer-table"
 
 
 def _fetch(blobs: Blobs, location: str, path: Path) -> None:

@@ -75,8 +75,7 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
         (each.location, each.identity) for each in stable.files
     ]:
         accepted = (
-            "input files that stay the same for both models: a file has changed between the runs of the two models; "
-            "start again with a new output folder"
+            "input files that do not change between the runs of the two models; start again with a new output folder"
         )
         raise InvalidInput("inputs", ", ".join(candidate.settings.inputs), accepted)
     names, query = _result_columns(stable), stable.settings.text if stable.settings.pair else None

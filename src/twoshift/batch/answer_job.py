@@ -167,7 +167,7 @@ def build_answers(
     plan = read_plan(blobs, folder)
     if plan is None:
         raise InvalidInput(
-            "precomputed", output, "the output folder of a job, or the location that --answer-table names in a job"
+            "precomputed", output, "the output folder of a job, or the location that a job got as --answer-table"
         )
     if plan.shards and blobs.stat(f"{folder}/_SUCCESS") is None:
         raise TryLater(f"the job in {folder} has not ended", _NOT_ENDED_S)

@@ -23,8 +23,8 @@ AnswerKey = Annotated[
 AnswerPlace = Annotated[
     str | None,
     setting(
-        "With --answer-key: where to write the table, a folder or redis://host:6379/0#NAME. The new table replaces "
-        "the table of an earlier job at this location.",
+        "With --answer-key: folder for the table, or redis://host:6379/0#NAME. The new table replaces the table of an "
+        "earlier job at this location.",
         text("PLACE"),
         shown="in the output folder",
     ),

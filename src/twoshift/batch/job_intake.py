@@ -112,10 +112,9 @@ class JobIntake:
                 by_name = "on a server: use the name of the adapter as the model"
                 why = by_name if name == "adapter" else "on a server: the job runs on the server's own replicas"
                 raise Inapplicable(name, data[name], why)
-        if any(data.get(name) is not None for name in _OF_BATCHES):
-            raise Inapplicable(
-                "endpoint", data.get("endpoint"), "in a job: run files of requests with POST /v1/batches"
-            )
+        for name in _OF_BATCHES:
+            if data.get(name) is not None:
+                raise Inapplicable(name, data[name], "in a job: run files of requests with POST /v1/batches")
         if data.get("workers") == AUTO:
             accepted = "a number; a server adds replicas by itself, up to `scale.batch_replicas` of the model"
             raise InvalidInput("workers", AUTO, accepted)

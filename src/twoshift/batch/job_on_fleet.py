@@ -163,7 +163,8 @@ class JobOnFleet:
             return f"the job may run only during its hours, {self._hours}{where}"
         if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
             return ""
-        return f"live requests use {load:.0%} of a device, and this job pauses above {self._max_load:.0%}"
+        limits = f"pauses above {self._max_load:.0%} and continues below {self._max_load * _GIVE_BACK:.0%}"
+        return f"live requests use {load:.0%} of a device; this job {limits}"
 
     def _live_load(self, now_s: float) -> float:
         """The largest share that live rows have of a device."""

@@ -25,7 +25,7 @@ StorePlace = Annotated[
     str | None,
     setting(
         "Also load the results into a database or vector store: postgresql://user@host/db, FILE.duckdb, "
-        "FILE.sqlite, FOLDER.lance, qdrant://host:6333.",
+        "FILE.sqlite, FOLDER.lance, qdrant://host:6333, or FOLDER.parquet with --partition-by.",
         STORE,
         more="See [stores](stores.md).",
     ),

@@ -46,7 +46,7 @@ def piece_of(piece: str) -> tuple[int, int]:
         raise InvalidInput("piece", piece, f"1 to {_MOST_PIECES:,} pieces")
     if number >= of:
         raise InvalidInput(
-            "piece", piece, f"0/{of} to {of - 1}/{of}: pieces count from 0, as JOB_COMPLETION_INDEX does"
+            "piece", piece, f"0/{of} to {of - 1}/{of}: pieces are numbered from 0, like JOB_COMPLETION_INDEX"
         )
     return number, of
 

@@ -235,7 +235,7 @@ def _damage(plan: Plan) -> str | None:
     try:
         _ = plan.schema
     except (pa.ArrowException, ValueError) as error:
-        return f"the schema: {error}"
+        return f"the schema cannot be read: {error}"
     return None
 
 

@@ -191,7 +191,7 @@ class RayPool:
         wanted = {"CPU": self._needs["num_cpus"], "GPU": self._needs["num_gpus"], **self._needs["resources"]}
         if not self._nodes(wanted):
             told = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items() if amount)
-            _logger.warning("No node of the Ray cluster has %s, which each worker needs; waiting for one", told)
+            _logger.warning("No node of the Ray cluster has %s, which each worker needs; waiting for such a node", told)
 
 
 def fitting_threads(cpus: list[int], workers: int, beside: int = 0, elsewhere: int = 0) -> int:

@@ -134,7 +134,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     query: Annotated[
         str | None, HERE, ROWS,
-        setting("SQL query (DuckDB) over the input rows, as the table `input`; the job runs over the query's result.",
+        setting("SQL query (DuckDB) whose result is the input of the job; the table `input` has the rows of the files.",
                 SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", COLUMNS)] = ()
@@ -151,7 +151,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     workers: Annotated[
         int | Literal["auto"],
         setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs. "
-                "With --on: number of replicas on the server while the job runs.",
+                "With --on: minimum number of replicas of the model while the job runs.",
                 WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
     max_workers: Annotated[
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
@@ -211,7 +211,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     registry: Annotated[RegistryLocation, HERE] = None
     against: Annotated[
         str | None, HERE,
-        setting("Also run this model (NAME:3) over the rows, and report how much its answers differ.",
+        setting("Also run this model (NAME:3), and report how much its answers differ from those of --model.",
                 more="The output has only the answers of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
@@ -250,7 +250,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         tuple[str, ...], BATCH, key("Set by the server for a batch: the adapters that its requests name.", names())
     ] = ()
     due_unix_s: Annotated[
-        float | None, BATCH, key("Set by the server for a batch: its deadline, in place of a window.")] = None
+        float | None, BATCH,
+        key("Set by the server for a batch: the deadline of the batch in Unix seconds, in place of a window.")] = None
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -146,7 +146,8 @@ def refuse_damaged(folder: str, damaged: list[PartCheck], is_stream: bool = Fals
     named = "; ".join(f"{check.name} {check.why}" for check in damaged[:_NAMED])
     more = f"; and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
     if is_stream:  # its rows may be gone from the source
-        advice = "restore it from a backup, or begin again with another output folder"
+        them = "it" if len(damaged) == 1 else "them"
+        advice = f"restore {them} from a backup, or begin again with another output folder"
         raise Broken(f"{folder}/{named}{more}: {advice}")
     them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
     see = f" `twoshift verify {folder}` names them all." if more else ""

@@ -151,7 +151,8 @@ class ShardWorker:
         plan = read_plan(self._blobs_for(told.output), told.output)
         if plan is None:
             raise Broken(
-                f"{told.output} contains no _twoshift/plan.json: it was deleted, or this machine cannot see it"
+                f"{told.output} contains no _twoshift/plan.json: the file was deleted, or this path is another folder "
+                "on this machine"
             )
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         mine = {name: getattr(self._settings, name) for name in ("adapter", "index", "index_key")}

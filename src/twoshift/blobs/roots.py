@@ -66,7 +66,7 @@ def check_root(root: str, field: str) -> None:
     """Raises InvalidInput where it is no folder by its whole name, no place in a bucket and none of a broker."""
     is_place = is_bucket(root) or _is_broker(root) if "://" in root else Path(root).is_absolute()
     if not is_place or _is_odd(root):
-        accepted = "a folder such as /data/search, or an s3://, gs:// or az:// prefix"
+        accepted = "an absolute path such as /data/search, or an s3://, gs:// or az:// prefix"
         raise InvalidInput(
             field, root, f"{accepted}; for streams also nats://host:4222/SUBJECT, kafka://, postgresql://"
         )

@@ -59,7 +59,7 @@ def submit_command(
     asked = {"endpoint": endpoint or _endpoint_of(requests), "completion_window": window}
     file = server.upload(requests, {"purpose": "batch"})
     batch = server.post("/v1/batches", {"input_file_id": file["id"], **asked})
-    note(f"{batch['id']}: `twoshift batch show {batch['id']}{server.option}`")
+    note(f"Created {batch['id']}. To see its state: `twoshift batch show {batch['id']}{server.option}`")
     return _followed_and_told(server, batch, wait, output, as_json)
 
 

@@ -90,4 +90,4 @@ def _default(each: Declared) -> str:
     if each.default in (msgspec.NODEFAULT, None, (), "") or isinstance(each.default, dict | msgspec.Struct):
         return each.setting.shown or ("required" if each.is_needed else "")
     default: Any = each.default
-    return f"`{default:g}`" if isinstance(default, float) else f"`{msgspec.json.encode(default).decode()}`"
+    return f"`{default:.12g}`" if isinstance(default, float) else f"`{msgspec.json.encode(default).decode()}`"

@@ -14,9 +14,10 @@ _INTRO = """# The command line
 
 `make docs` generates this page from the program; a test checks that the page is up to date.
 
-Every command takes `--json` (one JSON object on stdout, numbers unrounded; notes go to stderr) and `--help`. Exit
-codes: 0 done, 1 something is damaged, 2 bad usage or bad input, 75 try again later, 130 interrupted. Numbers may
-have units and suffixes: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
+Every command takes `--help`. All commands except `serve`, `plan ui` and `batch results` take `--json` (one JSON object
+on stdout, numbers unrounded; notes go to stderr). Exit codes: 0 done, 1 something is damaged, 2 bad usage or bad input,
+75 try again later, 130 interrupted; [jobs](jobs.md#stopping) lists further exit codes of `run`. Numbers may have units
+and suffixes: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
 """
 
 

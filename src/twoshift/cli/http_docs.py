@@ -16,10 +16,10 @@ running server returns the same document at `/openapi.json`.
 
 A server with API keys expects the header `Authorization: Bearer KEY`; each operation names the scope that the key
 needs. Every reply has the header `x-request-id`: the value from the request, or a generated one. Replies with status
-429 or 503 have the headers `retry-after` (in seconds) and `retry-after-ms`. In operations with the header
-`x-request-timeout-ms`, the default timeout is the SLO of the model. [docs/serving.md](serving.md) explains each status
-code. An error message names the field and the accepted values, in the format of the API that received the request:
-OpenAI's, Cohere's, Anthropic's, or the Open Inference Protocol's.
+429 or 503 have the headers `retry-after` (in seconds) and `retry-after-ms`. The header `x-request-timeout-ms` sets the
+deadline of a request (default: the SLO of the model; for a language model, no deadline). [docs/serving.md](serving.md)
+explains each status code. An error message names the field and the accepted values, in the format of the API that
+received the request: OpenAI's, Cohere's, Anthropic's, or the Open Inference Protocol's.
 """
 _TYPES = """# Types of the HTTP API
 

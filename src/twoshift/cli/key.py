@@ -21,7 +21,12 @@ _SCOPES = ("serve", "batch", "deploy", "read", "admin")  # those of `Access`: it
 def key_command(
     name: Annotated[str, typer.Argument(help="Name of the new key.")],
     tenant: Annotated[
-        str | None, text("Tenant of the key; keys of one tenant share jobs, files and quotas.", metavar="NAME")
+        str | None,
+        text(
+            "Tenant of the key; keys of one tenant share jobs, files and quotas.",
+            metavar="NAME",
+            shown="a tenant with the name of the key",
+        ),
     ] = None,
     scope: Annotated[
         list[str] | None,

@@ -29,7 +29,8 @@ def load_command(
         str,
         text(
             "Database or vector store: postgresql://user@host/db, FILE.duckdb, FILE.sqlite, FOLDER.lance, "
-            "qdrant://host:6333; or redis://host:6379/0#NAME, for `serve --precomputed`.",
+            "qdrant://host:6333, or FOLDER.parquet with --partition-by; or redis://host:6379/0#NAME, for "
+            "`serve --precomputed`.",
             metavar="URL",
         ),
     ],
@@ -54,8 +55,8 @@ def load_command(
 ) -> int:
     """Load the results of a job into a database or a vector store.
 
-    Each part is loaded exactly once: run the same command again to load the missing parts. Exit code 3: the job is not
-    done; its finished parts were loaded. Redis gets the output only when the job is done, all parts at once.
+    Each part is loaded exactly once. To load the parts that are still missing, run the same command again. Exit code 3:
+    the job is not done; its finished parts were loaded. Redis gets all parts at once, when the job is done.
     """
     if into.startswith(("redis://", "rediss://")):
         _load_answers(output, into, into_key, as_json)

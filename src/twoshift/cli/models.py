@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = lone_group("Registered models, built-in models and measured profiles.", "twoshift models")
+app = lone_group(
+    "List built-in models and measured profiles; the subcommands manage registered models.", "twoshift models"
+)
 
 
 @app.callback()

@@ -25,7 +25,7 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
 def _maker(kind: Callable[..., Value]) -> Callable[..., Any]:

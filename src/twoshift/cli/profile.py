@@ -40,7 +40,9 @@ _ROW_TOKENS = 64  # of a row that is made here
 @with_settings(ProfileLoading)
 def profile_command(
     model: Model,
-    slo_ms: Annotated[float, millis("Latency objective of a live request.")] = 50.0,
+    slo_ms: Annotated[
+        float, millis("Latency objective of a live request; for a language model, time per output token.")
+    ] = 50.0,
     price: Annotated[float, usd("Price of this device in dollars per hour.")] = 2.5,
     rows: Annotated[
         str | None,
@@ -50,7 +52,9 @@ def profile_command(
         int | None, whole("For an encoder without --rows: tokens per generated example row.", most=10**6, shown="64")
     ] = None,
     *,
-    seconds: Annotated[float, duration("Approximate measuring time.")] = 5.0,
+    seconds: Annotated[
+        float, duration("Approximate measuring time; a language model takes four times as long.", shown="5s")
+    ] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
@@ -123,7 +127,7 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> Exa
     elif row_tokens is not None and made.row.tokens < row_tokens:
         note(
             f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens, "
-            "so rows of that length are measured."
+            f"so rows of {made.row.tokens:,.0f} tokens are measured."
         )
     return made
 
@@ -166,7 +170,7 @@ def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, pa
         raise
     except Exception as error:  # a user's own class may raise anything
         accepted = f"rows that the model accepts: a call failed with {type(error).__name__}: {error}"
-        raise InvalidInput("rows", path or "made here", accepted) from error
+        raise InvalidInput("rows", path or "generated rows", accepted) from error
 
 
 def _concluded(

@@ -196,8 +196,8 @@ def _cap_words(made: Measurement) -> str:
         )
     return (
         f"{budget}. Largest background call: {cap.batch:,} {'row' if cap.batch == 1 else 'rows'}, "
-        f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile, {_efficiency(cap.efficiency)} the "
-        f"throughput of unlimited calls: {usd}."
+        f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile. Such calls have "
+        f"{_efficiency(cap.efficiency)} the throughput of unlimited calls, and cost {usd}."
     )
 
 

@@ -167,7 +167,7 @@ def verify_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Read every file of a version, in the registry and in this machine's cache, and compare its checksum."""
+    """Read every file of a version, in the registry and in this machine's cache, and check its checksum."""
     from twoshift.wiring.registered_models import model_cache, registry_at
 
     store, cache = registry_at(registry), model_cache()
@@ -184,7 +184,7 @@ def verify_command(
             damaged[version.ref] = found
     refs = [each.ref for each in versions] + list(unreadable)
     lines = [f"{ref}: {what}" for ref, found in damaged.items() for what in found.values()]
-    lines.append(f"{len(refs) - len(damaged):,} of {counted(len(refs), 'version')} as pushed.")
+    lines.append(f"Undamaged: {len(refs) - len(damaged):,} of {counted(len(refs), 'version')}.")
     if len(damaged) > len(unreadable):
         lines.append("To replace damaged files, push the same model again.")
     show(as_json, {"versions": refs, "damaged": damaged}, *lines)

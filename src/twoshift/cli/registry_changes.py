@@ -94,7 +94,7 @@ def alias_command(
 
     name, word = alias_ref(alias)
     if (version is None) != delete:
-        raise InvalidInput("VERSION", version or "none", f"either a version of {name}, such as 3, or --delete")
+        raise InvalidInput("VERSION", version, f"either a version of {name}, such as 3, or --delete, not both")
     store = registry_at(registry)
     if version is None:
         was = store.delete_alias(name, word, note)

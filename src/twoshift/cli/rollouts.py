@@ -17,7 +17,7 @@ from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, given_of, text, whole, with_settings
 from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
 from twoshift.declare import setting
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 
 __all__ = ["app"]
 
@@ -51,7 +51,11 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     replace: Annotated[
         bool,
-        setting("Unload the stable version first, if there is no memory for both versions.", values.FLAG, "--replace"),
+        setting(
+            "Unload the stable version, and then load the new one: for devices without memory for both versions.",
+            values.FLAG,
+            "--replace",
+        ),
     ] = False
     wait: Annotated[bool, setting("Wait until the rollout is promoted or rolled back.", values.FLAG, "--wait")] = False
 
@@ -60,8 +64,9 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
         """As the server calls it; raises InvalidInput where there are two."""
         chosen = [word for word in ("now", "shadow", "replace") if getattr(self, word)]
         if len(chosen) + (self.canary is not None) > 1:
-            accepted = "only one of --canary, --now, --shadow and --replace"
-            raise InvalidInput("canary" if self.canary is not None else chosen[0], "with another mode", accepted)
+            first, second, *_ = [*(["canary"] if self.canary is not None else []), *chosen]
+            why = f"with --{second}: use only one of --canary, --now, --shadow and --replace"
+            raise Inapplicable(first, getattr(self, first), why)
         return chosen[0] if chosen else "canary"
 
 

@@ -44,7 +44,10 @@ def run_command(
     *,
     retry_errors: Annotated[
         str | None,
-        text("Output folder of an earlier run: keep its parts without errors, and score the shards with errors again."),
+        text(
+            "Output folder of an earlier job: take over its parts without errors, and score its shards with errors "
+            "again. -o must be another folder."
+        ),
     ] = None,
     on: Annotated[
         str | None,

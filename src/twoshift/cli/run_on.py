@@ -29,7 +29,7 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     """Its exit code, as `twoshift run` has them; 0 at once where nobody waits."""
     server = server_at(url)
     job = server.post("/v1/jobs", job_data(server, settings))
-    note(f"{job['id']} on {url}: `twoshift jobs show {job['id']}{server.option}`")
+    note(f"Created {job['id']} on {url}. To see its state: `twoshift jobs show {job['id']}{server.option}`")
     if not detach:
         job = _followed(server, job)
     show(as_json, job, *job_lines(job))

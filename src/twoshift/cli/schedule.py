@@ -65,8 +65,8 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[
         int | None,
         setting(
-            "Number of replicas on the server while the job runs; replicas that live load does not need are removed "
-            "afterwards.",
+            "Minimum number of replicas of the model while the job runs; replicas that live load does not need are "
+            "removed afterwards.",
             values.whole(most=1024),
         ),
     ] = None

@@ -34,7 +34,9 @@ def search_command(
     ],
     queries: Annotated[list[str], typer.Argument(help="Texts to search for.")],
     *,
-    k: Annotated[int, typer.Option("-k", help="Maximum number of rows to show.", min=1, max=1000)] = 5,
+    k: Annotated[
+        int, typer.Option("-k", help="Maximum number of rows to show per text.", metavar="N", min=1, max=1000)
+    ] = 5,
     model: Annotated[
         str | None,
         text("Location of the model, if it has moved since the job ran.", metavar="MODEL", shown="the job's model"),

@@ -49,7 +49,12 @@ def serve_command(
         str | None, text("TOML configuration file with models, API keys and limits.", metavar="FILE")
     ] = None,
     name: Annotated[
-        str | None, text("Name that clients use for the model.", metavar="NAME", shown="the file's name")
+        str | None,
+        text(
+            "Name that clients use for the model.",
+            metavar="NAME",
+            shown="the name of the class, file, folder or registered model",
+        ),
     ] = None,
     **given: Any,
 ) -> int:
@@ -138,7 +143,8 @@ def _beside_a_job(derived: Derived) -> str:
     if not derived.background_share:
         return "batch rows run only in the free capacity of live calls, because live requests may not be slowed down"
     if not derived.background_call_s:
-        return f"one row of a job takes longer than the call budget of {1e3 * derived.call_budget_s:.3g} ms"
+        budget = f"{1e3 * derived.call_budget_s:.3g} ms"
+        return f"jobs cannot run, because a call with one row takes longer than the call budget of {budget}"
     often = "" if derived.background_share == 1.0 else f", in at most {derived.background_share:.0%} of the time"
     call, most = (f"{1e3 * each:.3g}" for each in (derived.background_call_s, derived.call_budget_s))
     slower = f"live requests take about {derived.live_slowdown:.2g} times as long on the device"

@@ -27,7 +27,7 @@ def stream_on(url: str, settings: StreamSettings, job: JobSettings, detach: bool
     """Its exit code: 0 while it runs on the server, whoever watches it."""
     server = server_at(url)
     stream = server.post("/v1/streams", _data(server, settings, job))
-    note(f"{stream['id']} on {url}: `twoshift streams show {stream['id']}{server.option}`")
+    note(f"Created {stream['id']} on {url}. To see its state: `twoshift streams show {stream['id']}{server.option}`")
     if not detach:
         stream = _followed(server, stream)
     show(as_json, stream, *stream_words(stream))

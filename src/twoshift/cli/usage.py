@@ -14,7 +14,7 @@ from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, text
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
 from twoshift.cli.tables import FittingTable
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 
 __all__ = ["usage_command", "usage_table"]
 
@@ -29,9 +29,17 @@ _TOKEN_PRICES = {  # of language models
 def usage_command(
     on: On = None,
     first: Annotated[
-        str | None, text("First day of the period (UTC).", "--from", metavar="DAY", shown="the first of this month")
+        str | None,
+        text(
+            "First day of the period in UTC, such as 2026-01-31.",
+            "--from",
+            metavar="DAY",
+            shown="the first of this month",
+        ),
     ] = None,
-    last: Annotated[str | None, text("Last day of the period (UTC).", "--to", metavar="DAY", shown="today")] = None,
+    last: Annotated[
+        str | None, text("Last day of the period in UTC, such as 2026-01-31.", "--to", metavar="DAY", shown="today")
+    ] = None,
     group_by: Annotated[
         str, text("Group by one or several of: day, tenant, lane, model, version.", metavar="NAMES")
     ] = "day,tenant,lane,model",
@@ -43,7 +51,7 @@ def usage_command(
 ) -> None:
     """Show device seconds, tokens, rows and dollars by day, tenant, lane (live, micro or batch) and model."""
     if as_csv and as_json:
-        raise InvalidInput("--csv", "--json", "either --csv or --json, not both")
+        raise Inapplicable("--csv", True, "with --json: use only one of the two")
     asked = {"from": first, "to": last, "group_by": group_by, "tenant": tenant, "format": "csv" if as_csv else None}
     given = urllib.parse.urlencode({name: value for name, value in asked.items() if value is not None})
     server = server_at(on)

@@ -198,7 +198,7 @@ class FeatureTold(Struct):
 
 
 class ScoreModel(Struct):
-    """Input fields of a model in order, and its outputs; outputs are unknown before the first request."""
+    """Input fields of a model in order, and its outputs; `outputs` is empty until the model has run its first call."""
 
     model: str
     features: list[FeatureTold]

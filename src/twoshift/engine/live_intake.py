@@ -169,4 +169,4 @@ def _asks_more(asked: LiveRows, refused: LiveRows, lengths: Sequence[int]) -> bo
 
 
 def _too_large(never: Never) -> TooLarge:
-    return TooLarge("request", never.reason, "a smaller request, or a larger x-request-timeout-ms")
+    return TooLarge("request", never.reason, never.accepted)

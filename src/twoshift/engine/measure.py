@@ -75,9 +75,8 @@ def measure_profile(
     bench = _Bench(runtime, clock, chosen, progress or _ignore)
     probes = bench.grow(make_rows, sorted(set(lengths)))
     if len(probes) < 2:
-        raise InvalidInput(
-            "model", runtime.info.model, "a model that fits into memory with calls of at least two sizes"
-        )
+        accepted = "calls of at least two sizes: larger calls ran out of memory, or the limits allow only one size"
+        raise InvalidInput("model", runtime.info.model, accepted)
     if (threaded := _choosing(runtime)) is not None:
         threaded.use_threads(choose_threads(bench.time_threads(threaded, probes, _CHOICE_SHARE * chosen.seconds)))
     samples = bench.measure(probes)

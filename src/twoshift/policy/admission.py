@@ -36,6 +36,7 @@ class Never(NamedTuple):
     """The request would miss its deadline even on an idle device."""
 
     reason: str
+    accepted: str = "a smaller request, or a larger x-request-timeout-ms"
 
 
 class Try(NamedTuple):
@@ -155,9 +156,11 @@ class AdmissionPolicy:
         """
         limits = self._lanes.limits
         if size.longest > limits.max_tokens:
-            return Never(f"a row has {size.longest} tokens, but a call may have at most {limits.max_tokens} tokens")
+            reason = f"a row has {size.longest} tokens, but a call may have at most {limits.max_tokens} tokens"
+            return Never(reason, f"rows of at most {limits.max_tokens} tokens")
         if len(items) > self.max_waiting:
-            return Never(f"the request has {len(items)} rows, but the queue may hold at most {self.max_waiting} rows")
+            reason = f"the request has {len(items)} rows, but the queue may hold at most {self.max_waiting} rows"
+            return Never(reason, f"at most {self.max_waiting} rows in a request")
         one_call = size.rows <= limits.max_rows and size.tokens <= limits.max_tokens
         if one_call and self._lanes.curves.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None

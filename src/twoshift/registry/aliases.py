@@ -103,5 +103,5 @@ class Aliases:
         try:
             return msgspec.json.decode(data, type=AliasMove)
         except (msgspec.DecodeError, ValueError) as error:
-            how = f"`twoshift models alias {name}@{alias} VERSION` sets it again"
+            how = f"`twoshift models alias {name}@{alias} VERSION` sets the alias again"
             raise Broken(f"{location} is damaged ({error}); {how}") from error

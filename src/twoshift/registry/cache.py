@@ -264,7 +264,7 @@ class ModelCache:
         try:
             yield
         except OSError as error:
-            accepted = f"a folder that can be written ({error.strerror or error}); the variable TWOSHIFT_HOME sets it"
+            accepted = f"a folder that can be written ({error.strerror or error}); TWOSHIFT_HOME sets its parent folder"
             raise InvalidInput("model cache", str(self._root), accepted) from error
 
 

@@ -55,7 +55,7 @@ def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path
         accepted = f"a model with the flavour {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
         raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'no flavour'}")
     if not trust_pickle:
-        accepted = "--trust-pickle with a pyfunc model, if you trust the author: loading the model runs code from it"
+        accepted = "--trust-pickle with a pyfunc model, if you trust the author: loading it runs its code"
         raise InvalidInput("SOURCE", source, accepted)
     return _pyfunc_artifact(folder, source, scratch)
 

@@ -172,7 +172,7 @@ def _fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             found = "the earlier rows do not have this field" if wrong in row else "this field is missing"
             raise bad_row(number, wrong, dict(row), f"the fields {sorted(map(str, first))} in every row: {found}")
     if any(not isinstance(name, str) for name in first) or not first:
-        raise bad_row(0, None, dict(rows[0]), "named fields")
+        raise bad_row(0, None, dict(rows[0]), "at least one field, and only texts as names of fields")
     return tuple(first)
 
 
@@ -225,9 +225,8 @@ def _lists(values: Sequence[Any], field: str, missing: bool) -> NDArray[Any]:
     except (ValueError, OverflowError):
         size = shape_of(values[0])  # None: the first row is ragged in itself, and the one to name
         row = 0 if size is None else max(0, _first(values, lambda value: shape_of(value) != size))
-        raise bad_row(
-            row, field, values[row], f"a list of size {shape_of(values[0])}, as in the earlier rows"
-        ) from None
+        accepted = "inner lists of the same size" if size is None else f"a list of size {size}, as in the earlier rows"
+        raise bad_row(row, field, values[row], accepted) from None
     if array.dtype.kind in "bifu":
         return array
     return _listed_objects(np.array(values, object), field, missing)

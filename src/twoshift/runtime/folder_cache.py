@@ -73,7 +73,7 @@ class FolderCache:
         try:
             yield
         except OSError as error:
-            accepted = f"a folder that can be written, for {self._what} ({error.strerror or error})"
+            accepted = f"a folder in which {self._what} can be stored ({error.strerror or error})"
             raise InvalidInput("TWOSHIFT_HOME", str(self._root.parent.parent), accepted) from error
 
     def _publish(self, staging: Path) -> None:

@@ -108,7 +108,8 @@ def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
             _check_values(array, name, info)
     if info.outputs and set(result) != set(info.outputs):
         raise BrokenModel(
-            f"{info.model}: predict returned {sorted(result)}; its attribute `outputs` is {sorted(info.outputs)}"
+            f"{info.model}: predict returned the columns {sorted(result)}; expected {sorted(info.outputs)}, which the "
+            "attribute `outputs` of the class names"
         )
     return result
 

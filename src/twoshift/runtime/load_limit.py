@@ -34,7 +34,7 @@ _active = _Active()
 
 
 def loading_step(what: str) -> None:
-    """Say what loading does now, for the message if it never ends: `its tokenizer was tried`."""
+    """Say what loading does now, for the message if it never ends: `reading the tokenizer`."""
     if _active.limits:
         _active.limits[-1].step = what
 
@@ -56,7 +56,7 @@ class LoadLimit:
 
     def __init__(self, model: str, limit_s: float | None, give_up: Callable[[str], None] = _end_process) -> None:
         self._model, self._limit_s, self._give_up = model, limit_s, give_up
-        self.step = "the model was opened"
+        self.step = "opening the model"
         self._acts: list[Callable[[], None]] = []
         self._is_let_go = False
         self._timer: threading.Timer | None = None
@@ -85,8 +85,8 @@ class LoadLimit:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: loading has made no progress since {self.step}; "
-            "raise --load-timeout (load_timeout in a file), or fix the model"
+            f"{self._model} was not loaded within {limit}: the last reported step is {self.step}; set a longer "
+            "--load-timeout (load_timeout in a configuration file), or fix the model"
         )
 
     def _expired(self) -> None:
@@ -140,7 +140,7 @@ def load_within(
             discard(found)
 
     def cancel(_: object) -> None:
-        give_up(f"{model} was not loaded, because its caller no longer waits")
+        give_up(f"{model} was not loaded: its load was cancelled")
         limit.let_go()
 
     cancelled.add_done_callback(cancel)

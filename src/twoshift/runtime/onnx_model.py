@@ -163,7 +163,7 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
     providers: list[Any] = ["CPUExecutionProvider"]
     if device != "cpu" and _CUDA in onnxruntime.get_available_providers():
         providers.insert(0, (_CUDA, {"device_id": index}))
-    loading_step(f"onnxruntime was given {path}")
+    loading_step(f"loading {path} in onnxruntime")
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime's errors have no common parent

@@ -207,7 +207,7 @@ class Deployer:
 
     def _replace(self, deployment: Deployment, model: str, before: str) -> None:
         serving = deployment.serving
-        self._on_loop(lambda: self._models.move(deployment, DeploymentState.LOADING, f"replaced by {model}"))
+        self._on_loop(lambda: self._models.move(deployment, DeploymentState.LOADING, f"{model} replaces {before}"))
         if serving is not None:
             deployment.leaves(serving.backend)
             self._let_go(deployment, serving)

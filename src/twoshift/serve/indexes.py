@@ -50,7 +50,8 @@ class SearchIndexes:
         """The generation that its queries go to; raises Disabled where it has no index, TryLater where none is open."""
         found = self._indexes.get(model.name)
         if found is None:
-            raise Disabled(f"search with {model.name}", "start the server with --index, or set `index` of the model")
+            todo = "start the server with --index, or set `index` for this model in the configuration file"
+            raise Disabled(f"search with {model.name}", todo)
         return found.now()
 
 

@@ -142,7 +142,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Longest forward call that may contain batch rows.",
             millis(),
-            shown="as long as needed for 95 % of the best throughput",
+            shown="long enough for 95 % of the best throughput, at most half of the SLO",
         ),
     ] = None
     live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None

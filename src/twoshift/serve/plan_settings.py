@@ -97,7 +97,7 @@ def read_plan(given: Mapping[str, str]) -> PlanSettings:
     for name, raw in given.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1, 0.4)
-            known = f"a known parameter, such as {near[0]}" if near else f"one of {', '.join(fields)}"
+            known = f"a known parameter, such as {near[0]}" if near else f"one of the parameters {', '.join(fields)}"
             raise InvalidInput(name[:_LONGEST], raw[:_LONGEST], known)
         if len(raw) > _LONGEST:
             raise InvalidInput(name, f"{raw[:20]}...", f"a value of at most {_LONGEST} characters")

@@ -23,7 +23,10 @@ _SHADOW = (
     "Before the candidate gets live requests, compare its answers with the stable version's, on copies of live "
     "requests in idle time."
 )
-_COMPARE = "Custom function for the difference of two answers: file.py:function, called with row, stable and candidate."
+_COMPARE = (
+    "Custom function for the difference of two answers: file.py:function, called with the row, the stable version's "
+    "answer and the candidate's answer."
+)
 _DIFFERENCE = "Largest difference (0 to 1) at which a candidate's answer still agrees with the stable version's answer."
 _DISAGREEMENT = "With `max_difference`: maximum share of answers that disagree; a candidate above it is rolled back."
 

@@ -99,7 +99,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Number of front-end processes that accept live requests.",
             whole(most=64),
-            shown="1 with fewer than 8 cores, else as many as needed",
+            shown="1 with fewer than 8 cores, else as many as keep the devices busy",
             more="See [front-end processes](serving.md#front-end-processes).",
         ),
     ] = None
@@ -117,7 +117,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
-        key("Folders, s3://, gs:// or az:// prefixes, brokers and databases for jobs and streams.", names()),
+        key(
+            "Folders, s3://, gs:// or az:// prefixes, brokers and databases that jobs and streams may use.",
+            names(),
+            shown="all on 127.0.0.1 without API keys, otherwise none",
+        ),
     ] = ()
     allow_private_webhooks: Annotated[
         bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)

@@ -44,7 +44,8 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     job_roots: Annotated[
         tuple[str, ...] | None,
         key(
-            "Folders, s3://, gs:// or az:// prefixes, brokers and databases for jobs and streams of the tenant.",
+            "Folders, s3://, gs:// or az:// prefixes, brokers and databases that jobs and streams of the tenant "
+            "may use.",
             names(),
             shown="the server's `job_roots`",
         ),

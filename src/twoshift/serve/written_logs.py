@@ -116,7 +116,8 @@ class WrittenLogs:
             except (OSError, Broken) as error:
                 for each in rows:
                     count_outcome(each.counted, "failed")
-                self._tell(f"answers computed live cannot be written back to {self._folder}: {error}; check the disk")
+                told = f"answers computed live cannot be written back to {self._folder}: {error}"
+                self._tell(f"{told}; check this folder and its disk")
 
     def _serve(self, version: str, info: RuntimeInfo, rows: Sequence[_Waiting], is_swapped: bool) -> None:
         log = self._logs.get(version)

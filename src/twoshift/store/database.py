@@ -117,7 +117,7 @@ class Database:
     def _unusable(self, why: str) -> Broken:
         self.close()
         what = f"the database file {self._file} cannot be used ({why})"
-        return Broken(f"{what}: make it writable, on a disk with free space, or set --database")
+        return Broken(f"{what}: make the file writable, free disk space, or use another file (--database)")
 
     @property
     def shown(self) -> str:

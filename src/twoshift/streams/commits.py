@@ -25,8 +25,8 @@ class OutputGone(Broken):
     def on_server(cls, output: str) -> OutputGone:
         """With what a stream's owner can do about it on a server."""
         return cls(
-            f"{output} was deleted or replaced: the stream has committed rows there, and would commit them again; put "
-            "the folder back and resume the stream, or submit the stream again to start from the beginning"
+            f"{output} was deleted or replaced after the stream had committed rows there. Put the folder back and "
+            "resume the stream, or submit the stream again to start from the beginning"
         )
 
 
@@ -84,7 +84,10 @@ class StreamOutput:
         seal = fitting[0] if len(fitting) == 1 else self._seal(part)
         stats = read_record(self._output, f"{self._folder}/{part.name}", seal)
         if stats is None or stats.stream is None:
-            raise Broken(f"{self._folder}/{part.name} is damaged, or not a part of a stream: restore it from a backup")
+            raise Broken(
+                f"{self._folder}/{part.name} is damaged, or was not written by a stream: restore the part from a "
+                "backup, or remove a file that does not belong to the stream"
+            )
         return stats
 
     def marks(self, parts: list[CommittedPart]) -> list[StreamMark]:

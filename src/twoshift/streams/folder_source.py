@@ -179,7 +179,7 @@ class FolderSource:
             file = InputFile(location, 0, seen.identity, *named_encoding(location, self._format))
             upto = f"{'byte' if file.is_cut_by_bytes else 'row'} {seen.upto:,}"
             what = "replaced" if location in there else "deleted"
-            why = f"{location} was {what} after {upto} was read: put the rest into a file with another name"
+            why = f"{location} was {what} after {upto} was read: put the unread rows into a file with another name"
             _log.warning("%s", why)
             self._seen[location] = msgspec.structs.replace(seen, is_dead=True)
             self._lost.append((self._seen[location], f"{location} after {upto}", why))
@@ -192,7 +192,7 @@ class FolderSource:
         if problems:
             said.append(f"{counted(len(problems), 'file')} cannot be read yet: {problems[0]}")
         if self._changed:
-            files = counted(len(self._changed), "file that has", "files that have")
+            files = counted(len(self._changed), "file has", "files have")
             said.append(f"{files} changed after being read: {min(self._changed)}; {_ONCE}")
         return "; ".join(said)
 

@@ -180,8 +180,8 @@ class KafkaSource:
         if error.code() == kinds._AUTO_OFFSET_RESET:
             offset = self._next.get(partition or 0)
             raise Broken(
-                f"{self.name}: offset {offset} of partition {partition} no longer exists: messages were deleted before "
-                "they were read; start again with another output folder"
+                f"{self.name}: offset {offset} of partition {partition} no longer exists, because Kafka deleted "
+                "messages before the stream read them; start again with another output folder"
             )
         self.close()
         raise TryLater(f"{self.name} does not answer ({error})", _RETRY_S)

@@ -103,10 +103,10 @@ class Sending:
         missing = set(range(self._sent, committed)) - set(unmerged)
         if missing:
             accepted = (
-                f"the destination that the stream started with: this one lacks the results of window {min(missing)}, "
-                "which cannot be sent any more, because their part was merged into a larger one"
+                f"a destination that already has the results of window {min(missing)}: the stream cannot send these "
+                "results any more, because their part was merged into a larger one"
             )
-            raise InvalidInput("to", self._plan.settings.output, accepted)
+            raise InvalidInput("to", self._outlet.shown, accepted)
         self._committed = committed
         self._thread.start()
 

@@ -203,8 +203,8 @@ class WindowScorer:
         if self._plan_identity() != self._begun_as:
             output = self._plan.settings.output
             raise OutputGone(
-                f"{output} was deleted or replaced while the stream wrote to it: run the same command again; it "
-                "continues after the existing parts, or starts from the beginning if there are none"
+                f"{output} was deleted or replaced while the stream wrote to it. Run the same command again: the "
+                "stream continues after the existing parts, or starts from the beginning if there are none"
             )
         if letters:
             self._letters.write(number, letters)
@@ -218,7 +218,9 @@ class WindowScorer:
         stats = self._parts.stats(self._parts.part(self._name(number)))
         if stats.stream != mark:
             output = self._plan.settings.output
-            raise Broken(f"another stream has written {self._name(number)} in {output}: run one stream for each folder")
+            raise Broken(
+                f"another stream has written {self._name(number)} in {output}: give each stream its own output folder"
+            )
         return stats
 
     def _name(self, number: int) -> str:

@@ -72,7 +72,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
         int,
-        setting("Merge each N output files of similar size into one file; 0 merges no files.",
+        setting("Merge output files of similar size, N files into one; 0 merges no files.",
                 whole(0, 10_000))] = 60
     metrics_port: Annotated[
         int | None, setting("Serve Prometheus metrics on this port.", whole(1, 65535))] = None

@@ -202,7 +202,7 @@ class Stream:
         first = self._loading.next_shard
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
             accepted = (
-                "the store that the stream started with: this store lacks rows whose parts were merged into larger ones"
+                "a store that already has the rows of the merged parts: the stream cannot load these rows any more"
             )
             raise InvalidInput("into", self._job.into, accepted)
 

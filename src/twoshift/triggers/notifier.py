@@ -28,7 +28,7 @@ from twoshift.triggers.sending import Sender, Undelivered
 from twoshift.triggers.signing import signed_headers
 from twoshift.triggers.webhook_settings import WebhookSettings
 from twoshift.types import DeliveryState
-from twoshift.units import format_duration
+from twoshift.units import counted, format_duration
 
 __all__ = ["Notifier"]
 
@@ -149,7 +149,7 @@ class Notifier:
         age_s = max(0.0, now_s - delivery.created_unix_s)
         pause_s = DELIVERIES.pause_s(tries, age_s, random.random())  # noqa: S311
         state = DeliveryState.DELIVERED if is_done else DeliveryState.FAILED
-        after = f"; no further attempt after {tries}" if not is_done else ""
+        after = f"; no further attempt after {counted(tries, 'attempt')}" if not is_done else ""
         if not is_done and not is_final and pause_s is not None:
             state, after = DeliveryState.WAITING, f"; next attempt in {format_duration(pause_s)}"
         due_s = now_s + (pause_s or 0.0)

@@ -50,7 +50,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise InvalidInput("name", self.name, "at most 64 characters: letters, digits, '-', '_' and '.'")
         offset_of(self.tz)
         if (self.cron is None) == (self.after is None):
-            raise InvalidInput("cron", self.cron, "either a cron expression, or `after` with the path of a marker file")
+            accepted = "either a cron expression, or `after` (the path of a marker file), not both"
+            raise InvalidInput("cron", self.cron, accepted)
         if self.cron is not None:
             Cron.parse(self.cron)
         if self.after is not None and (not self.after.strip() or "\0" in self.after):

@@ -13,7 +13,7 @@ __all__ = ["RESTORE", "Found", "IndexLibrary", "IndexShape", "Searcher", "Vector
 
 Vectors = NDArray[np.float32]  # a row each
 
-RESTORE = "run the job again with another output folder, or restore the file"  # how to repair an index
+RESTORE = "restore the file from a backup, or run the job again with another output folder"  # how to repair an index
 
 
 class IndexShape(NamedTuple):

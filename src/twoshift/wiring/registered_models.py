@@ -133,7 +133,10 @@ def local_model(
         return LocalModel(word, word)
     version, location = found.version, registry_location(registry)
     if version.needs_trust and not trust_pickle:
-        accepted = "--trust-pickle (trust_pickle=True), if you trust the author: loading the model runs code from it"
+        accepted = (
+            "--trust-pickle (trust_pickle=True), if you trust the author of the model: loading the model runs code "
+            "from its files"
+        )
         raise InvalidInput("model", version.ref, accepted)
     folder = model_cache().folder(version)
     if folder is None:

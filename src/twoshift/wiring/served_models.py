@@ -84,11 +84,11 @@ def _warm_runtime(
             of: Any = runtime
             check_split(settings.too_long, runtime.info)
             of.info = replace(runtime.info, texts=TextPolicy(settings.too_long, settings.empty))
-            loading_step("the first call of the model began")
+            loading_step("the first call of the model")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile
-            loading_step("the model waited for other models to load")
+            loading_step("waiting for other models to load")
             turn.alone()
-            loading_step("measuring the calls of the model began")
+            loading_step("measuring the calls of the model")
             profile, slowdown = believed_profile(runtime, note) or (measured_profile(runtime, note), 1.0)
         except BaseException:
             runtime.close()

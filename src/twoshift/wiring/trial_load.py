@@ -66,7 +66,7 @@ def loaded_alone(word: str, trust_pickle: bool, limit_s: float) -> LoadedFacts:
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            accepted = f"did not load within {format_duration(limit_s)}: raise --load-timeout, or repair the model"
+            accepted = f"did not load within {format_duration(limit_s)}: set a longer --load-timeout, or repair the model"
             raise UnusableModel("model", word, accepted) from None
         finally:
             process.kill()

@@ -38,7 +38,7 @@ def test_a_damaged_record_is_shown_and_the_others_too(registry: Path, twoshift: 
     verified = twoshift("models verify --json")
     assert verified.code == 1
     assert list(verified.json["damaged"]) == ["m:1"]
-    assert "1 of 2 versions as pushed" in twoshift("models verify m").out
+    assert "Undamaged: 1 of 2 versions" in twoshift("models verify m").out
     assert twoshift("models verify m:2").code == 0
     assert twoshift("models verify m:1").code == 1
 

@@ -368,7 +368,7 @@ def test_what_a_killed_process_left_is_swept_after_a_while(tmp_path: Path) -> No
 
 def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file in the way")  # root may write anywhere, but not here
-    with pytest.raises(InvalidInput, match=r"TWOSHIFT_HOME.*can be written"):
+    with pytest.raises(InvalidInput, match=r"TWOSHIFT_HOME.*can be stored"):
         GraphCache(tmp_path, "sha256:ab", "v").get(_write)
 
 

@@ -278,7 +278,7 @@ def test_a_file_that_changes_after_it_was_read_is_not_read_again(streaming: Stre
     streaming.put("a.jsonl", range(5))
     streaming.run()
     streaming.put("a.jsonl", range(9))
-    assert "1 file that has changed after being read" in streaming.run().notice
+    assert "1 file has changed after being read" in streaming.run().notice
     streaming.check_squares(5)
 
 

@@ -80,7 +80,7 @@ def sweep_command(
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare batch sizes 1, 2, 4 ... 512: show where doubling stops paying off, and whether that call fits the SLO."""
+    """Compare batch sizes: find the size above which doubling saves little, and whether that size fits the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     slo_s = None if slo_ms is None else slo_ms / 1e3
     made = sweep(source.cost, batch or SWEEP_BATCHES, price, slo_s, source.row)

@@ -20,4 +20,6 @@ def replica_rate(tokens_per_s: float | None, profile: str | None, tpot_s: float)
 def check_one(tokens_per_s: float | None, profile: str | None) -> None:
     """Raises InvalidInput where the rate is told twice, or not."""
     if (tokens_per_s is None) == (profile is None):
-        raise InvalidInput("tokens_per_s", tokens_per_s, "either --tokens-per-s, or --profile of a language model")
+        raise InvalidInput(
+            "tokens_per_s", tokens_per_s, "either --tokens-per-s, or --profile of a language model, not both"
+        )

@@ -63,7 +63,7 @@ def model_shape(model: str, *given: float | None) -> tuple[float, int, int, int]
     from twoshift.runtime.llm import llm_folder
 
     if any(value is not None for value in given):
-        raise Inapplicable("model", model, "with --params, --layers, --kv-heads or --head-dim, which it replaces")
+        raise Inapplicable("model", model, "with --params, --layers, --kv-heads or --head-dim: --model sets all four")
     folder = llm_folder(model)
     return folder.params, folder.layers, folder.kv_heads, folder.head_dim
 
@@ -134,7 +134,12 @@ def _device(settings: RooflineSettings) -> Device:
         return DEVICES[name.lower()]
     if name is None and tflops is not None and bandwidth is not None:
         return Device("given", tflops, bandwidth)
-    raise InvalidInput("device", name, "either --device NAME, or both --tflops and --bandwidth")
+    if name is not None:
+        given = "bandwidth" if tflops is None else "tflops"
+        accepted = "with --device: use either --device, or both --tflops and --bandwidth"
+        raise Inapplicable(given, getattr(settings, given), accepted)
+    missing = "device" if tflops is None and bandwidth is None else "tflops" if tflops is None else "bandwidth"
+    raise InvalidInput(missing, None, "either --device NAME, or both --tflops and --bandwidth")
 
 
 def _work(settings: RooflineSettings) -> tuple[float, float]:
@@ -144,7 +149,13 @@ def _work(settings: RooflineSettings) -> tuple[float, float]:
         return call_work(params, PRECISION_BYTES[settings.precision], settings.tokens, kv_bytes)
     if params is None and flops is not None and moved is not None:
         return flops, moved + kv_bytes
-    raise InvalidInput("params", params, "either --params (and --tokens), or both --flops and --moved")
+    if params is not None:
+        given = "moved" if flops is None else "flops"
+        raise Inapplicable(
+            given, getattr(settings, given), "with --params: use either --params, or both --flops and --moved"
+        )
+    missing = "params" if flops is None and moved is None else "flops" if flops is None else "moved"
+    raise InvalidInput(missing, None, "either --params (and --tokens), or both --flops and --moved")
 
 
 def _roofline_words(made: Roofline, device: Device) -> str:

@@ -110,7 +110,7 @@ def replicas_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Find the number of replicas of a language model at average and peak load. Set --rate or --concurrency."""
+    """Find how many replicas a language model needs at average and at peak load. Set --rate or --concurrency."""
     settings = ReplicasSettings(**given_of(ReplicasSettings, given))
     concurrency, rate, peak = settings.concurrency, settings.rate, settings.peak_to_average
     if (concurrency is None) == (rate is None):

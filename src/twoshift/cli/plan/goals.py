@@ -12,7 +12,7 @@ from twoshift.cli.params import JsonFlag, count, given_of, usd, with_settings
 from twoshift.cli.plan.app import app
 from twoshift.cli.plan.curves import CurveSource, chosen_curve
 from twoshift.cli.plan.settings import GoalSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.policy.plan.data_sheet import estimated_curve
 from twoshift.policy.plan.goal import GoalAsk, GoalPlan, plan_goal
 from twoshift.policy.plan.roofline import DEVICES
@@ -42,7 +42,7 @@ def goal_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Find how many devices score rows by a deadline and serve live requests, on one fleet and on two."""
+    """Find how many devices score rows by a deadline and serve live requests, in one shared fleet and in two fleets."""
     settings = GoalSettings(**given_of(GoalSettings, given))
     window_s = _window_s(settings.by, settings.window)
     source, is_measured = _curve(settings)
@@ -69,7 +69,7 @@ def goal_command(
 
 def _window_s(by: str | None, window: float | None) -> float:
     if (by is None) == (window is None):
-        raise InvalidInput("by", by, "either --by or --window")
+        raise InvalidInput("by", by, "either --by or --window, not both")
     return window if window is not None else until(by or "", datetime.datetime.now().astimezone())
 
 
@@ -104,7 +104,8 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
     if model is None:
         return chosen_curve(overhead_ms, item_ms, profile, row_tokens), profile is not None
     if profile is not None or overhead_ms is not None or item_ms is not None:
-        raise InvalidInput("model", model, "either --model with --device, or a curve: --profile, or --overhead-ms")
+        accepted = "use either --model and --device, or --profile, or --overhead-ms and --item-ms"
+        raise Inapplicable("model", model, f"with --profile, --overhead-ms or --item-ms: {accepted}")
     if device is None:
         raise InvalidInput("device", None, f"a device for {model}: {', '.join(each.name for each in DEVICES.values())}")
     tokens = row_tokens or _TOKENS

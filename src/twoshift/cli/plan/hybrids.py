@@ -86,12 +86,12 @@ def _words(made: HybridPlan, every_s: float) -> str:
     saved = (
         f"{1 - best.usd_per_day / none.usd_per_day:.0%} less than without precomputed answers"
         if none.usd_per_day
-        else "as without them"
+        else "the same as without precomputed answers"
     )
     asked = f"{made.least_requests:.3g} times in {format_duration(every_s)}"
     return (
-        f"Precompute {best.share:.1%} of the keys, which are requested at least {asked} each: {best.hit_share:.1%} of "
-        f"the requests are hits, for {best.usd_per_day:,.4g} dollars a day, {saved}."
+        f"Precompute the keys that are requested at least {asked}: {best.share:.1%} of the keys. Then "
+        f"{best.hit_share:.1%} of the requests are hits. This costs {best.usd_per_day:,.4g} dollars a day, {saved}."
     )
 
 

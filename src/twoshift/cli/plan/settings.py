@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from twoshift.cli.plan.curves import CallItemMs, CallOverheadMs, StoredProfile, TokensPerRow
+from twoshift.cli.plan.curves import CallItemMs, CallOverheadMs, StoredProfile
 from twoshift.declare import setting
 from twoshift.policy.plan.memory import PRECISION_BYTES
 from twoshift.policy.plan.roofline import DEVICES
@@ -21,11 +21,9 @@ __all__ = ["PRECISIONS", "FleetSettings", "GoalSettings", "KnownDevice", "Memory
 PRECISIONS = tuple(PRECISION_BYTES)
 _PRECISION = choice(PRECISIONS)
 
+_DEVICE = choice(tuple(d.name for d in DEVICES.values()))
 KnownDevice = Annotated[
-    str | None,
-    setting(
-        "Device name: takes memory and speed from its data sheet.", choice(tuple(d.name for d in DEVICES.values()))
-    ),
+    str | None, setting("Name of a device; its memory size and speed are read from its data sheet.", _DEVICE)
 ]
 
 
@@ -45,7 +43,9 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: Annotated[int | None, setting("Dimension of one attention head.", whole())] = None
     tokens: Annotated[float, setting("Tokens per sequence: prompt plus answer.", count(least=1))] = 2048
     kv_precision: Annotated[str, setting("Precision of the KV cache.", _PRECISION)] = "fp16"
-    device: KnownDevice = None
+    device: Annotated[
+        str | None, setting("Name of a device; its memory size is read from its data sheet.", _DEVICE)
+    ] = None
     device_memory: Annotated[float | None, setting("Memory size of the device.", size())] = None
     devices: Annotated[int, setting("Number of devices that share the model (tensor parallelism).", whole(most=64))] = 1
     utilisation: Annotated[float, setting("Share of the device memory that may be used.", share(zero=False))] = 0.9
@@ -54,7 +54,10 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
 class RooflineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A device, and the work of one call on it."""
 
-    device: KnownDevice = None
+    device: Annotated[
+        str | None,
+        setting("Name of a device; its peak TFLOP/s and memory bandwidth are read from its data sheet.", _DEVICE),
+    ] = None
     tflops: Annotated[float | None, setting("Instead of --device: peak TFLOP/s at this precision.", count())] = None
     bandwidth: Annotated[float | None, setting("Instead of --device: memory bandwidth, such as 3.35TB/s.", size())] = (
         None
@@ -81,13 +84,23 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0
     p99_ms: Annotated[float, setting("Objective for the p99 latency of live requests.", millis())] = 100.0
     model: Annotated[
-        str | None, setting("Encoder to estimate from the data sheet of --device: minilm, bge-base and others.")
+        str | None,
+        setting("With --device: encoder whose call times are estimated, such as minilm or bge-base."),
     ] = None
-    device: KnownDevice = None
+    device: Annotated[
+        str | None, setting("With --model: name of a device; its speed is read from its data sheet.", _DEVICE)
+    ] = None
     profile: StoredProfile = None
     overhead_ms: CallOverheadMs = None
     item_ms: CallItemMs = None
-    row_tokens: TokensPerRow = None
+    row_tokens: Annotated[
+        float | None,
+        setting(
+            "With --model or --profile: tokens per row.",
+            count(least=1),
+            shown="128 with --model; that of the measured rows with --profile",
+        ),
+    ] = None
     headroom: Annotated[
         float,
         setting(
@@ -97,7 +110,10 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.3
     spares: Annotated[
         int,
-        setting("Number of devices that may fail while live requests meet the objective.", whole(least=0, most=1000)),
+        setting(
+            "Number of spare devices: live requests still meet the objective if this many devices fail.",
+            whole(least=0, most=1000),
+        ),
     ] = 1
 
 

@@ -58,7 +58,7 @@ def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
     device = together(DEVICES[ask.device.lower()], ask.devices)
     memory = plan_memory(params, PRECISION_BYTES[ask.precision], kv, ask.asked.tokens, device.memory_bytes)
     if not memory.largest_batch or kv is None:
-        accepted = "a device, or --devices, with room for the weights and the KV cache of one sequence"
+        accepted = "a larger device, or more --devices, with room for the weights and the KV cache of one sequence"
         raise InvalidInput("device", device.name, accepted)
     if ask.profile is not None:
         return _measured(ask, usd_per_hour, memory)

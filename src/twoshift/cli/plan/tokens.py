@@ -52,7 +52,7 @@ def tokens_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Compute tokens per second by concurrent sequences, and dollars per million tokens with each optimisation."""
+    """Compute tokens per second by number of sequences, and dollars per million tokens with each optimisation."""
     settings = TokenSettings(**given_of(TokenSettings, given))
     rates = _rates(settings, price)
     tokens_per_s = settings.tokens_per_s or 0.0 if rates is None else rates.best.output_tokens_per_s

@@ -38,7 +38,7 @@ def chosen_server(source: str) -> ServedCurves:
         try:
             return read_served(json.loads(text), "--server")
         except (ValueError, RecursionError):
-            raise InvalidInput("--server", source, "a JSON file: the answer of GET /v1/derived/{model}") from None
+            raise InvalidInput("--server", source, "a JSON file with the reply of GET /v1/derived/{model}") from None
     address, _, model = source.partition("/v1/derived/")
     server = server_at(address)
     if not model:

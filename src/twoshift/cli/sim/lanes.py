@@ -34,7 +34,7 @@ __all__ = ["lanes_command"]
 )
 @with_settings(LanesSettings)
 def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
-    """Simulate live and batch requests on one device: live latency, and the capacity left for batch rows.
+    """Simulate live requests and batch rows on one device: live latency, and the capacity left for batch rows.
 
     The arrivals of a --trace keep their pattern and are scaled to --load; the time of a row depends on its tokens.
     Only the policy `twoshift` has a call budget. With --server, the simulation uses the costs that this server has
@@ -45,7 +45,8 @@ def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     check_writable(report, "--report", others=[settings.trace, record])
     check_writable(record, "--record", others=[settings.trace])
     if record and settings.shown_policies != ("twoshift",):
-        raise Inapplicable("record", record, "without --policy twoshift: the other policies write no journal")
+        why = "with --compare: only one policy can be recorded" if settings.compare else "without --policy twoshift"
+        raise Inapplicable("record", record, f"{why}, because the other policies write no journal")
     spec = _spec(settings)
     results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in settings.shown_policies}
     if report:
@@ -172,7 +173,7 @@ def _table(results: dict[str, LanesResult]) -> Any:
 
 def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
-    calls = f"calls of {spec.max_batch}" if spec.given is None else "the largest calls that its SLO allows"
+    calls = f"calls of {spec.max_batch} rows" if spec.given is None else "the largest calls that its SLO allows"
     lines = [f"Capacity is {pretty(capacity)} rows/s in {calls}; the SLO is {spec.slo_s * 1e3:g} ms."]
     lines.append("The p99 covers answered rows only; the share inside the SLO covers all offered rows.")
     if "twoshift" in results:
@@ -181,7 +182,8 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
             lines.append(f"No call that contains background rows is planned to take more than {budget_ms:g} ms.")
         if spec.background and not results["twoshift"].background_per_s:
             lines.append(
-                "No background row runs: a call with one row exceeds that budget, or live requests use all of it."
+                "No background row runs: a call with one background row takes longer than this limit, or live requests "
+                "use the whole device."
             )
         refused = results["twoshift"].refused + results["twoshift"].dropped
         if refused:

@@ -201,7 +201,13 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate, the traffic that judges it, and the rollout's own settings."""
 
     scenario: Annotated[
-        tuple[str, ...], setting("Scenario to simulate.", Value("NAME", repeats=True), "--scenario", shown="all")
+        tuple[str, ...],
+        setting(
+            "Built-in scenario to simulate, such as broken or slow.",
+            Value("NAME", repeats=True),
+            "--scenario",
+            shown="all",
+        ),
     ] = ()
     rate: Annotated[float | None, setting("Live requests per second.", count(), shown="100")] = None
     stable_failures: Annotated[

@@ -179,7 +179,8 @@ def _modernbert(config: Fields) -> Architecture:
         "sliding_attention" if i % every else "full_attention" for i in range(layers)
     )
     if len(kinds) != layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise InvalidInput(f"{config.path}: layer_types", kinds, f"one kind of attention for each of {layers} layers")
+        accepted = f"{layers} values, each sliding_attention or full_attention: one for each layer"
+        raise InvalidInput(f"{config.path}: layer_types", kinds, accepted)
     full, sliding = _ropes(config)
     rotary = Rotary(
         local_layers=tuple(kind == "sliding_attention" for kind in kinds),

@@ -59,7 +59,7 @@ class ExportedGraph:
 
     def _tried(self) -> NDArray[np.float32]:
         """What one short row gives: files do not always say their outputs' axes, and some do not run at all."""
-        loading_step(f"the first call of {self.path} began")
+        loading_step(f"the first call of {self.path}")
         size = min(2, self.tokens or 2)
         row = {"input_ids": np.full((1, size), self._pad_id, np.int32), "lengths": np.array([size], np.int32)}
         try:
@@ -89,8 +89,8 @@ def _fixed_tokens(nodes: list[Any], path: Path) -> int | None:
     fixed = {node.shape[1] for node in nodes if isinstance(node.shape[1], int)}
     if max(fixed, default=0) > _MOST_TOKENS:
         name = next(node.name for node in nodes if node.shape[1] == max(fixed))
-        told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export the model with a dynamic axis"
-        raise UnusableModel("model", str(path), told)
+        told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1 (maximum: {_MOST_TOKENS:,})"
+        raise UnusableModel("model", str(path), f"{told}; export the model with a dynamic axis")
     if len(fixed) > 1:
         told = f"has inputs with different fixed numbers of tokens on axis 1 ({', '.join(map(str, sorted(fixed)))})"
         raise UnusableModel("model", str(path), f"{told}; export the model with a dynamic axis")

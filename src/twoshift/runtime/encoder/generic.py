@@ -68,7 +68,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
     Raises UnusableModel where it does not load, or where the file and the network are not the same.
     """
     torch, transformers = needed("torch", "torch", str(folder.path)), needed_transformers("torch", str(folder.path))
-    loading_step(f"transformers was given {folder.path}")
+    loading_step(f"loading {folder.path} in transformers")
     try:
         with _quiet(transformers.utils.logging):
             model, found = kind.from_pretrained(

@@ -106,8 +106,8 @@ _FOLDERS: tuple[tuple[Callable[[Path], str | None], str], ...] = (
 _FILES = {
     ".gguf": "is a GGUF file, which llama.cpp reads; serve it with llama-server and use that server as the "
     "model (http://host:port/v1#name), or use the model's Hugging Face folder",
-    ".pt": "is a PyTorch pickle or program; use the folder that contains this file and config.json ({folder}), export "
-    "the model to ONNX, or " + _OWN,
+    ".pt": "is a PyTorch pickle or a TorchScript program; use the folder that contains this file and config.json "
+    "({folder}), export the model to ONNX, or " + _OWN,
     ".keras": "is a Keras model; export it: model.export('model.onnx', format='onnx')",
     ".pb": "is a TensorFlow graph; convert its SavedModel with tf2onnx to an .onnx file",
     ".tflite": "is a TensorFlow Lite model; convert it: python -m tf2onnx.convert --tflite {path} --output model.onnx",

@@ -52,7 +52,7 @@ def read_prompts(folder: Path) -> EncoderPrompts:
     default = config.text("default_prompt_name") or None
     if default is not None and default not in texts:
         accepted = (
-            f"one of its prompts: {', '.join(sorted(texts))}"
+            f"the name of a prompt in this file: {', '.join(sorted(texts))}"
             if texts
             else "the name of a prompt in this file, which has none"
         )

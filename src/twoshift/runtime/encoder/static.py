@@ -92,11 +92,11 @@ def _table(file: Path) -> tuple[Floats, bool]:
         held = {name: np.asarray(tensors.get_tensor(name)) for name in tensors.keys()}  # noqa: SIM118 - no mapping
     name = next((name for name in ("embeddings", "embedding.weight") if name in held), None)
     if name is None or held.keys() - {name, "mapping", "weights"}:
-        told = f"holds the tensors {', '.join(sorted(held)[:5])}; a static model has `embeddings` or `embedding.weight`"
-        raise UnusableModel("model", str(file), told)
+        told = f"holds the tensors {', '.join(sorted(held)[:5])}; expected only `embeddings` or `embedding.weight`"
+        raise UnusableModel("model", str(file), f"{told}, and optionally `mapping` and `weights`")
     table = held[name].astype(np.float32)
     if table.ndim != 2:
-        raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected a vector for each token")
+        raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected 2: tokens and vectors")
     if "mapping" in held:
         if held["mapping"].min(initial=0) < 0 or held["mapping"].max(initial=0) >= len(table):
             raise Broken(f"{file} is damaged: its mapping refers to vectors that do not exist; copy the file again")

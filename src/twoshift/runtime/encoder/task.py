@@ -175,11 +175,9 @@ def _after_transformer(path: Path) -> tuple[tuple[str, Path], ...]:
     """The modules after the network, which lies in the folder itself; raises UnusableModel."""
     found = _modules(path)
     if not found or found[0] != ("Transformer", path.parent):
-        told = (
-            f"begins with the module {found[0][0] if found else 'none'}; expected a Transformer module in the "
-            "model folder itself"
-        )
-        raise UnusableModel("model", str(path.parent), told)
+        first = f"{found[0][0]} in {found[0][1]}" if found else "nothing"
+        told = f"lists {first} as the first module in modules.json; expected a Transformer module in the model folder"
+        raise UnusableModel("model", str(path.parent), f"{told} itself, not in a subfolder")
     return found[1:]
 
 
@@ -228,7 +226,7 @@ def _poolings(config: Fields) -> tuple[str, ...]:
         named = [name for key, name in _OLD_POOLINGS.items() if config.flag(key)] or ["mean"]
     poolings = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
     if not poolings or not all(each in POOLINGS for each in poolings):
-        raise InvalidInput(f"{config.path}: pooling_mode", named, ", ".join(POOLINGS))
+        raise InvalidInput(f"{config.path}: pooling_mode", named, f"one or several of {', '.join(POOLINGS)}")
     return poolings
 
 

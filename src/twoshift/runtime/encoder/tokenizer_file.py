@@ -31,7 +31,7 @@ def damaged(path: Path) -> Iterator[None]:
 
 def read_folder_tokenizer(folder: ModelFolder) -> Any:
     """The tokenizer with the folder's settings: cut at the model's length, never padded."""
-    loading_step(f"{folder.tokenizer} was read")
+    loading_step(f"reading {folder.tokenizer}")
     tokenizer = read_tokenizer(folder.path, folder.do_lower_case)
     with damaged(folder.tokenizer):
         if not folder.special_tokens:

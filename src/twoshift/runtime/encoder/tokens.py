@@ -141,7 +141,7 @@ class TextTokenizer:
         self._prompts, self._skips = folder.prompts, folder.skips_prompts
         self._default = folder.prompts.default
         with damaged(folder.tokenizer):
-            loading_step(f"{folder.tokenizer} was tested")
+            loading_step(f"testing {folder.tokenizer}")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
             self._word_use = WordUse(self._words) if has_own_core else None

@@ -95,7 +95,7 @@ class SkippedBody:
     def check(self, coming_bytes: int) -> None:
         """Whether so many may still come; raises HttpError."""
         if coming_bytes > self._left_bytes:
-            raise HttpError(413, f"the request body has more than {SMALL_BYTES:,} bytes, but this endpoint reads none")
+            raise HttpError(413, f"this endpoint reads no request body, but more than {SMALL_BYTES:,} bytes were sent")
 
 
 class Packed:

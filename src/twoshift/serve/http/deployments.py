@@ -109,7 +109,7 @@ class DifferenceView(msgspec.Struct, kw_only=True):
 
 
 class EvidenceView(msgspec.Struct):
-    """Evidence that the candidate is worse, by criterion. The candidate is rolled back when the sum reaches 1/alpha."""
+    """Evidence that the candidate is worse, by criterion. A sum of 1/alpha or more rolls the candidate back."""
 
     at: float
     share: float

@@ -63,11 +63,8 @@ class _Filling:
             self.form.has_file = True
             self.form.filename = "".join(each for each in name if each.isprintable())[:_MOST_NAME]
         elif part.name not in _FIELDS or part.name in self.form.fields:
-            raise InvalidInput(
-                part.name[:80],
-                part.filename,
-                f"a multipart form with only the fields {_FILE}, {', '.join(_FIELDS)}, each given once",
-            )
+            known = ", ".join((_FILE, *_FIELDS))
+            raise Malformed(part.name[:80], f"a multipart form with only the fields {known}, each given once")
 
     @property
     def _is_file(self) -> bool:

@@ -85,7 +85,7 @@ class EstimateView(msgspec.Struct, kw_only=True):
 
 
 class FailedRowView(msgspec.Struct):
-    """A row that failed; `row` has the columns of `keep`."""
+    """A row that failed; `row` has the columns that `keep` of the job names."""
 
     row: str
     error: str
@@ -163,7 +163,8 @@ class _JobLooks:
     async def report(self, exchange: Exchange) -> Reply:
         found: bytes | None = await self._quick.ask(self._of_own, exchange, lambda job: self._looks().report(job))
         if found is None:
-            raise NotFound("report", exchange.matched["job"], "a job that has ended: a running job has no report yet")
+            accepted = "a job with a report: a job writes its report at the end of a run"
+            raise NotFound("report", exchange.matched["job"], accepted)
         headers = [(b"content-security-policy", _CONTENT), (b"x-content-type-options", b"nosniff")]
         return Reply(200, found, _HTML.encode(), headers=headers)
 

@@ -27,7 +27,7 @@ _VALUES = {"type": "array", "description": "Numbers, bools or texts, flat or nes
 
 
 class InputParameters(Struct, frozen=True):
-    """Parameters of an input tensor: where its bytes are."""
+    """Parameters of an input tensor: the number of its bytes after the JSON. Shared memory is refused."""
 
     binary_data_size: int | None = None  # of those after the JSON, in the order of the inputs
     shared_memory_region: str | None = None
@@ -45,7 +45,7 @@ class InputTensor(Struct):
 
 
 class OutputParameters(Struct, frozen=True):
-    """Parameters of a requested output: binary or JSON, and class labels."""
+    """Parameters of a requested output: binary data or JSON. The other parameters are refused."""
 
     binary_data: bool | None = None
     classification: int = 0

@@ -146,7 +146,8 @@ class Reading:
         if self._count > self._limits.headers or self._named_bytes > self._limits.header_bytes:
             raise HttpError(
                 431,
-                f"more than {self._limits.headers} headers, or over {self._limits.header_bytes:,} bytes of headers",
+                f"the request has more than {self._limits.headers} headers, or headers of more than "
+                f"{self._limits.header_bytes:,} bytes",
             )
         if self._in_body:
             return  # a trailer: nothing is decided by what comes after the decision

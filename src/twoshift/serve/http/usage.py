@@ -59,7 +59,7 @@ class NoUsage:
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Usage of one group; `usd` is null without a price; `usd_per_million_*` is null without a language model."""
+    """Usage of one group. `usd` is null without a price, and `usd_per_million_*` without generated tokens."""
 
     rows: int
     tokens: int
@@ -120,13 +120,13 @@ def _asked(exchange: Exchange) -> _Asked:
     given = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for name in given:
         if name not in _ASKED:
-            raise InvalidInput(name, given[name], f"one of {', '.join(_ASKED)}")
+            raise InvalidInput(name, given[name], f"only the parameters {', '.join(_ASKED)}")
     today = time.strftime("%Y-%m-%d", time.gmtime())
     first, last = _day("from", given.get("from", f"{today[:8]}01")), _day("to", given.get("to", today))
     if first > last and "from" in given:
-        raise InvalidInput("from", first, f"a day that is not after {last}, the value of `to`")
+        raise InvalidInput("from", first, f"a day that is not after {last}, the value of `to` (default: today, in UTC)")
     if first > last:
-        raise InvalidInput("to", last, f"a day from {first} on, or the parameter `from` with an earlier day")
+        raise InvalidInput("to", last, f"{first} or a later day; for earlier days, set `from`, too")
     groups = [each for each in given.get("group_by", "day,tenant,lane,model").split(",") if each]
     if len(set(groups)) < len(groups) or not set(groups) <= set(_GROUPS):
         raise InvalidInput(

@@ -164,7 +164,8 @@ class ServedLlm(TakesPrompts):
             if (size := prompt_characters(each)) > _CHARACTERS_PER_TOKEN * context:
                 raise TooLong.of(context, size // _CHARACTERS_PER_TOKEN, each.params.max_tokens or 1, or_more=True)
         if self._preparing >= self.most_rows:
-            raise TryLater(f"{self._preparing} requests are being prepared", _LEAST_WAIT_S)
+            why = f"{self._preparing} requests to {self.name} are being prepared, which is the limit"
+            raise TryLater(why, _LEAST_WAIT_S)
 
     async def _prepared(self, rows: Sequence[GenerationRequest], deadline_s: float | None) -> Prompts:
         self._preparing += 1

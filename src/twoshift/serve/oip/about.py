@@ -47,7 +47,7 @@ class TensorMetadata(msgspec.Struct, frozen=True):
 
 
 class ModelMetadata(msgspec.Struct, frozen=True):
-    """Inputs and outputs of a model; outputs are unknown before the first request."""
+    """Inputs and outputs of a model; `outputs` is empty until the model has run its first call."""
 
     name: str
     versions: list[str]
