@@ -66,7 +66,8 @@ def loaded_alone(word: str, trust_pickle: bool, limit_s: float) -> LoadedFacts:
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            accepted = f"did not load within {format_duration(limit_s)}: set a longer --load-timeout, or repair the model"
+            limit = format_duration(limit_s)
+            accepted = f"did not load within {limit}: set a longer --load-timeout, or repair the model"
             raise UnusableModel("model", word, accepted) from None
         finally:
             process.kill()

@@ -45,7 +45,7 @@ _HEADERS = {
 _TIMEOUT = {
     "name": "x-request-timeout-ms",
     "in": "header",
-    "description": "Timeout of the request in milliseconds (default: the SLO of the model; for a language model, no deadline).",
+    "description": "Timeout of the request in milliseconds (default: the SLO of the model; none for a language model).",
     "schema": {"type": "number", "minimum": 1, "maximum": 3_600_000},
 }
 
