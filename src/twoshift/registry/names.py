@@ -71,5 +71,6 @@ def alias_ref(word: str, field: str = "ALIAS") -> tuple[str, str]:
 
 def _expected(word: str, form: str) -> str:
     found = _REF.fullmatch(word)
-    is_taken = found is not None and found[1] in _TAKEN
-    return f"a registered model: {found[1]} is a built-in model" if is_taken else form
+    if found is None or found[1] not in _TAKEN:
+        return form
+    return f"a registered model: {found[1]} is a built-in model"
