@@ -37,7 +37,7 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(field, str(path), f"a file that can be read ({error.strerror})") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(field, str(path), f"a TOML file ({error})") from error
+        raise InvalidInput(field, str(path), f"a valid TOML file ({error})") from error
 
 
 @contextlib.contextmanager

@@ -166,7 +166,7 @@ def _read(kind: Any, value: Any, key: str) -> Any:
         return value
     if inner is kind:
         if not isinstance(value, dict):
-            raise InvalidInput(key, value, f"a table: [{key}]")
+            raise InvalidInput(key, value, f"a table that begins with [{key}]")
         return settings_of(inner, value, key)
     if not isinstance(value, dict) or not all(isinstance(each, dict | inner) for each in value.values()):
         raise InvalidInput(key, value, f"tables such as [{key}.first]")

@@ -72,23 +72,23 @@ BatchInvariant = Annotated[
         "batch.",
         FLAG,
         "--batch-invariant",
-        more="Slower, and only on a GPU. See [parity](llms.md#parity).",
+        more="This mode is slower and needs a GPU. See [parity](llms.md#parity).",
     ),
 ]
 EvalFile = Annotated[
     str | None,
     setting(
-        "Language model: evaluation set that the model must pass before it is used.",
+        "Language model: evaluation set that the model must pass before Twoshift uses the model.",
         text("FILE"),
         "--eval",
-        more="JSON lines or Parquet with `prompt` and `answer`. See [quality](llms.md#quality).",
+        more="JSON lines or Parquet with the columns `prompt` and `answer`. See [quality](llms.md#quality).",
     ),
 ]
-Metric = Annotated[str, setting("How to score answers with --eval: exact, rouge, or file.py:function.", text("NAME"))]
+Metric = Annotated[str, setting("How --eval scores answers: exact, rouge, or your file.py:function.", text("NAME"))]
 AtLeast = Annotated[
     float | None,
     setting(
-        "Language model: minimum mean score with --eval; without --eval, minimum share of tokens that are the same as "
+        "Language model: minimum mean score in --eval. Without --eval: minimum share of tokens that are the same as "
         "in bf16.",
         share(),
         shown="0.95 without --eval",
@@ -124,7 +124,7 @@ def check_gate(eval_file: str | None, metric: str, at_least: float | None, refer
     if eval_file is not None and at_least is None:
         raise InvalidInput("at_least", None, "a minimum mean score from 0 to 1, because --eval is set")
     if eval_file is not None and reference is not None:
-        raise Inapplicable("reference", reference, "with --eval: use only one of the two")
+        raise Inapplicable("reference", reference, "with --eval: use either --reference or --eval")
     if eval_file is None and metric != "exact":
         raise Inapplicable("metric", metric, "without --eval")
 

@@ -129,4 +129,4 @@ def _why(result: JobResult, output: str) -> str:
         return f"{len(result.dead):,} shards in {output} failed; shard {shard}: {what}"
     if result.summary is not None:  # all is there but an index that is good enough
         return f"{output}: {result.summary.reason}"
-    return f"too many rows failed in {output}: {result.last.failed_words}; see the column `error`"
+    return f"too many rows failed in {output}: {result.last.failed_words}; the column `error` says why"

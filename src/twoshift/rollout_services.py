@@ -90,7 +90,7 @@ def remember_versions(
         except NotFound:
             note(
                 f"{name}: {word}, the stable version of the last rollout, is no longer in the registry; loading "
-                f"{configured}"
+                f"{configured} from the settings"
             )
             continue
         except (InvalidInput, TryLater):

@@ -81,7 +81,7 @@ def _files(model: str, registry: str | None, checksum: str | None, trust_pickle:
     ref = parse_ref(model)
     if ref is not None and ref.version is None and _is_ray_actor():
         accepted = (
-            "a version, so that every actor loads the same model: "
+            "a model version, so that every actor loads the same model: pass "
             "fn_constructor_kwargs=twoshift.Scorer.pinned(model, ...)"
         )
         raise InvalidInput("model", model, accepted)

@@ -351,9 +351,8 @@ def _check_guarded(settings: ServeSettings) -> None:
     """A script that is imported again by the processes that it starts would start a server in each of them."""
     starts = (settings.fronts or 1) > 1 or any(each.first_replicas > 1 for each in settings.models.values())
     if starts and getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise Broken(
-            'a server with `fronts` or `replicas` starts processes: create it inside `if __name__ == "__main__":`'
-        )
+        why = "a server with `fronts` or `replicas` starts processes"
+        raise Broken(f'{why}: create the server inside `if __name__ == "__main__":`')
 
 
 def _settings_for(model: str, name: str | None, options: dict[str, Any]) -> ServeSettings:

@@ -158,7 +158,7 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
         yield (
             "gauge",
             "running_jobs",
-            "Running jobs, by whether they are expected to end within their window.",
+            "Running jobs, by outlook: whether the job is expected to end within its window.",
             ("model", "outlook"),
             jobs,
         )
@@ -209,12 +209,12 @@ def _held_database(
     if not is_ours:
         if settings.database is None:  # a server of something else, as it may be
             database.close()
-            note(f"Jobs are disabled: another server uses {database.shown}. Set --database to use a different one.")
+            note(f"Jobs are disabled: another server uses {database.shown}. Set --database to another database.")
             return (
-                "another server uses the same database: send jobs to that server, or start this one with its "
-                "own --database"
+                "another server uses the same database: send jobs to that server, or start this server with "
+                "another --database"
             )
-        note(f"Jobs wait, because {claim.told}. This server takes them over when that server ends.")
+        note(f"Jobs wait, because {claim.told}. This server takes the jobs over when that server ends.")
     return database, claim
 
 

@@ -63,7 +63,7 @@ class JobState(enum.StrEnum):
 
 
 class BatchStatus(enum.StrEnum):
-    """Status of a batch, with the names of OpenAI's API."""
+    """Status of a batch; the values are those of OpenAI's API."""
 
     VALIDATING = "validating"
     FAILED = "failed"

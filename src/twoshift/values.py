@@ -62,7 +62,7 @@ def count(zero: bool = False, least: float | None = None, most: float = LARGEST)
 def whole(least: int = 1, most: int = 10**12) -> Value:
     """A whole number, as an int."""
     bounds = f"from {least:,} to {most:,}" if most < 10**12 else f"of at least {least}"
-    accepted = "a whole number of 64 bits" if least == -(2**63) else f"a whole number {bounds}"
+    accepted = "a whole number from -2^63 to 2^63 - 1" if least == -(2**63) else f"a whole number {bounds}"
 
     def fits(value: float) -> bool:
         return least <= value <= most and value == math.floor(value)
@@ -134,7 +134,10 @@ def usd(zero: bool = False) -> Value:
 
 def share(zero: bool = True, one: bool = True, most: float = 1.0) -> Value:
     """A share such as 0.4 or 40%; `zero` and `one` say whether the ends are allowed."""
-    bounds = f"{'from 0' if zero else 'above 0, up'} {f'to {most:g}' if one else 'to below 1'}"
+    if one:
+        bounds = f"from 0 to {most:g}" if zero else f"above 0, up to {most:g}"
+    else:
+        bounds = "of 0 or more and below 1" if zero else "above 0 and below 1"
     plain = f"a share {bounds}, such as 0.4"
 
     def read(raw: str, flag: str) -> float:

@@ -226,11 +226,11 @@ def test_a_pyfunc_needs_the_pickle_switch_at_the_push_and_at_every_load(tmp_path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("flavors: [", "expected YAML"),
-        ("a: 1", "expected `flavors`"),
+        ("flavors: [", "is not valid YAML"),
+        ("a: 1", "has no valid `flavors`"),
         ("flavors:\n  sklearn:\n    pickled_model: ../../etc/passwd\n", "is not a file or folder in the same folder"),
         ("flavors:\n  sklearn:\n    pickled_model: gone.pkl\n", "is not a file or folder in the same folder"),
-        ("flavors: !!python/object/apply:os.system ['true']", "expected YAML"),
+        ("flavors: !!python/object/apply:os.system ['true']", "is not valid YAML"),
     ],
 )
 def test_a_damaged_mlmodel_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -264,8 +264,8 @@ def _class_in(path: Path, body: str) -> Path:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("os._exit(3)", "ended the process that loaded it, which exited with code 3"),
-        ("os.kill(os.getpid(), 11)", "ended the process that loaded it, which was killed by SIGSEGV"),
+        ("os._exit(3)", "ended the process that loaded the model: the process exited with code 3"),
+        ("os.kill(os.getpid(), 11)", "ended the process that loaded the model: the process was killed by SIGSEGV"),
         ("time.sleep(1e6)", r"did not load within .*--load-timeout"),
         ("raise RuntimeError('no weights')", "no weights"),
     ],

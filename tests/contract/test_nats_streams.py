@@ -116,7 +116,7 @@ def test_a_message_that_is_too_long_is_a_dead_letter(
 def test_a_subject_without_a_stream_and_one_whose_messages_do_not_stay_are_refused(
     streaming: Streaming, broker: RealNats
 ) -> None:
-    with pytest.raises(InvalidInput, match="no stream has the subject nothing"):
+    with pytest.raises(InvalidInput, match="no JetStream stream has the subject nothing"):
         streaming.run(source=broker.url("nothing.here"))
     broker.make_stream("work", "work.rows", retention="workqueue")
     with pytest.raises(InvalidInput, match="the stream 'work' has the policy 'workqueue'"):

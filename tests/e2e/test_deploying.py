@@ -151,7 +151,7 @@ def test_one_that_hangs_while_it_loads_fails_alone_once_its_time_is_over(folder:
     with twoshift.Server(make_settings({"port": 0, "models": models})) as server:
         assert value(server, "fast") == 1.0
         refused = asked(server, "slow").json()["error"]["message"]
-        told = f"slow failed to load: {folder}/m.py:Slow was not loaded within 1 s: the last reported step is"
+        told = f"slow failed to load: {folder}/m.py:Slow was not loaded within 1 s (last reported step: "
         assert told in refused
         assert "load_timeout" in refused
         (folder / "wait-Slow").unlink()
@@ -213,7 +213,7 @@ def test_deployments_are_added_and_removed_from_python(server: twoshift.Server, 
     server.remove("more")
     assert asked(server, "more").status_code == 404
     assert [*server.deployments.all] == ["Fast"]
-    with pytest.raises(twoshift.NotFound, match="one of Fast"):
+    with pytest.raises(twoshift.NotFound, match="one of these models: Fast"):
         server.load("never")
 
 

@@ -72,7 +72,7 @@ def test_slow_files_of_one_tenant_do_not_shut_out_another(server: Server, tmp_pa
         until(lambda: staged(tmp_path) == 8)
         refused = sent(server, "blue", 10)
         assert refused.status == 429
-        assert "8 uploads of the tenant blue" in refused.json()["error"]["message"]
+        assert "the tenant blue has reached the limit of 8" in refused.json()["error"]["message"]
         assert "retry-after" in refused.headers
         assert sent(server, "red", 10).status == 200
     until(lambda: sent(server, "blue", 10).status == 200)

@@ -66,7 +66,10 @@ def test_a_store_that_fails_at_the_end_leaves_the_parts_and_the_same_command_loa
 """)
     done = job.run(*INTO, expect=75)
     told = " ".join(done.err.split())
-    assert "of 6 parts are loaded into a.sqlite, table squares. The parts in out are kept: run the same command" in told
+    assert (
+        "of 6 parts are loaded into a.sqlite, table squares. The parts in out are kept. To load the rest, run the"
+        in told
+    )
     assert len(job.rows()) == 300
     assert not (job.out / "_SUCCESS").exists()
     assert json.loads((job.out / "_twoshift" / "report.json").read_text())["load"]["problem"]

@@ -74,7 +74,7 @@ def test_a_rollout_that_is_paused_and_rolled_back_leaves_the_stable_version(vers
         deploy(versions, server, "--canary", "30%")
         until(lambda: rollout(server)["share"] == 0.3)
         refused = versions.run("deploy", "times:2", "--on", server.address, code=2)
-        assert "promote it or roll it back first" in refused
+        assert "first promote that rollout or roll it back" in refused
         versions.run("rollouts", "pause", "times", "--on", server.address)
         until(lambda: rollout(server)["paused"])
         versions.run("rollouts", "resume", "times", "--on", server.address)

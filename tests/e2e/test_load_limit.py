@@ -56,7 +56,7 @@ def test_a_graph_that_never_ends_ends_embed_with_the_step_that_hangs(tmp_path: P
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     ended = run("embed", str(path), "--load-timeout", "2s", input="a\n")
     assert ended.returncode == 1
-    told = f"twoshift: {path} was not loaded within 2 s: the last reported step is the first call of {path}; set a"
+    told = f"twoshift: {path} was not loaded within 2 s (last reported step: the first call of {path}); set a"
     assert told in ended.stderr
 
 
@@ -65,7 +65,7 @@ def test_a_graph_that_never_ends_ends_a_server_that_loads_it(tmp_path: Path, rep
     path = graph_that_never_ends(tmp_path / "model.onnx", "x", onnx.TensorProto.FLOAT, ["rows", "width"])
     ended = run("serve", str(path), "--load-timeout", "2s", "--port", "0", "--replicas", replicas)
     assert ended.returncode != 0
-    assert f"{path} was not loaded within 2 s: the last reported step is the first call of the model" in ended.stderr
+    assert f"{path} was not loaded within 2 s (last reported step: the first call of the model)" in ended.stderr
 
 
 def tokenizer_that_never_ends(folder: Path) -> Path:
@@ -92,5 +92,5 @@ def test_a_tokenizer_that_never_ends_ends_what_loads_it(tmp_path: Path, verb: st
     ended = run(*words, "--load-timeout", "2s", input="a\n")
     assert ended.returncode == 1, ended.stderr
     assert f"{path} was not loaded within " in ended.stderr
-    assert f"the last reported step is testing {tokenizer}; set a longer --load-timeout" in ended.stderr
+    assert f"(last reported step: testing {tokenizer}); set a longer --load-timeout" in ended.stderr
     assert verb == "embed" or "workers died before the first shard" in ended.stderr

@@ -134,7 +134,7 @@ def test_the_server_and_its_models_are_described(client: Client) -> None:
     assert sorted(each["name"] for each in (index if client.kind == "http" else index["models"])) == MODELS
     talks.load_model("minilm")
     for call in (talks.unload_model, talks.load_model):
-        with pytest.raises(client.errors, match=f"one of {', '.join(MODELS)}"):
+        with pytest.raises(client.errors, match=f"one of these models: {', '.join(MODELS)}"):
             call("nope")
 
 
@@ -190,9 +190,9 @@ def test_only_the_outputs_that_are_wanted_come(client: Client) -> None:
     found = client.talks.infer("own", client.own(), outputs=[client.wanted("loud")])
     assert found.as_numpy("loud").tolist() == [b"NOTHING"]
     assert found.as_numpy("double") is None
-    with pytest.raises(client.errors, match=r"(400|INVALID_ARGUMENT)\] outputs: 'quiet'.*one of double, loud"):
+    with pytest.raises(client.errors, match=r"(400|INVALID_ARGUMENT)\] outputs: .*of these outputs: double, loud"):
         client.talks.infer("own", client.own(), outputs=[client.wanted("quiet")])
-    with pytest.raises(client.errors, match=r"(400|INVALID_ARGUMENT)\] outputs: 'quiet'.*one of embedding"):
+    with pytest.raises(client.errors, match=r"(400|INVALID_ARGUMENT)\] outputs: .*of these outputs: embedding"):
         client.talks.infer("minilm", [client.texts("a")], outputs=[client.wanted("quiet")])
 
 

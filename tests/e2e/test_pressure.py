@@ -69,7 +69,7 @@ def test_what_is_too_much_is_refused_at_once_and_told_when_to_come_back(
     [
         ("x" * 4000, "4,000 characters"),
         ("x " * 60, "at most 50 tokens"),
-        (["x"] * (MOST_WAITING + 1), "at most 8 in a request"),
+        (["x"] * (MOST_WAITING + 1), "at most 8 rows in a request"),
     ],
 )
 def test_what_can_never_fit_is_not_to_be_sent_again(server: Server, given: object, told: str) -> None:

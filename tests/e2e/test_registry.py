@@ -152,7 +152,10 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     assert pq.read_table(machine.path / "out").column("product").to_pylist() == [3.0 * x for x in range(1, 41)]
     report = json.loads((machine.path / "out/_twoshift/report.json").read_text())
     assert report["against"] == told
-    assert "Compared with times:1" in (machine.path / "out/_twoshift/report.html").read_text()
+    assert (
+        "Difference between the answers of times:2 and times:1"
+        in (machine.path / "out/_twoshift/report.html").read_text()
+    )
 
     assert machine.json(*words)["against"] == told  # nothing is left to do
     beside = machine.path / "out/_twoshift"
@@ -161,7 +164,7 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     assert machine.json(*words)["against"] == told
     [made] = machine.json("models", "show", "times:2")["evaluations"]
     assert (made["against"], made["figures"]["rows"]) == ("times:1", 40)
-    assert "evaluated against times:1 over 40 rows" in machine.run("models", "show", "times:2").stdout
+    assert "compared with times:1 over 40 rows" in machine.run("models", "show", "times:2").stdout
     unknown = machine.run("run", "in.jsonl", "--model", "times:2", "--against", "times:9", "-o", "more", code=2)
     assert "a version of times: 1, 2" in unknown.stderr
     assert not (machine.path / "more").exists()

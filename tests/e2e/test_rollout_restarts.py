@@ -204,7 +204,7 @@ def test_two_servers_on_one_database_agree_on_one_rollout(versions: Versions) ->
     with one as first, other as second:
         deploy(versions, first, "--canary", "50%")
         refused = versions.run("deploy", "times:2", "--on", second.address, code=2)
-        assert "promote it or roll it back first" in refused
+        assert "first promote that rollout or roll it back" in refused
         for server in (first, second):
             until(lambda server=server: (candidate(server) or {"share": 0})["share"] == 0.5)
         assert rollout(first)["id"] == rollout(second)["id"]

@@ -208,7 +208,10 @@ def test_parts_of_a_finished_job_that_are_gone_or_changed_are_named(job: JobFold
     part = job.out / "part-000004.parquet"
     whole, report = part.read_bytes(), (job.out / "_twoshift" / "report.json").read_bytes()
     part.write_bytes(whole[:-1])
-    assert f"part-000004.parquet has {len(whole) - 1:,} bytes, but {len(whole):,} were written" in job.run(expect=1).err
+    assert (
+        f"part-000004.parquet has {len(whole) - 1:,} bytes, but {len(whole):,} bytes were written"
+        in job.run(expect=1).err
+    )
     assert part.read_bytes() == whole[:-1]
     part.unlink()
     job.run()
@@ -269,7 +272,7 @@ def test_what_changed_is_named_and_refused(job: JobFolder) -> None:
     assert "these input files are new: docs/003.parquet" in job.run(expect=2).err
     job.parquet(files=3, rows=101)
     (job.path / "docs" / "003.parquet").unlink()
-    assert "these input files are changed: docs/000.parquet" in job.run(expect=2).err
+    assert "these input files have changed: docs/000.parquet" in job.run(expect=2).err
     assert {path: path.read_bytes() for path in job.out.glob("part-*")} == before
 
 
@@ -285,7 +288,7 @@ def test_a_file_that_was_touched_is_the_same_and_one_that_was_edited_is_not(job:
     data = bytearray(path.read_bytes())
     data[50] ^= 1
     path.write_bytes(data)
-    assert "docs/001.parquet (same size, different content)" in job.run(expect=2).err
+    assert "docs/001.parquet (of the same size, with different content)" in job.run(expect=2).err
 
 
 @pytest.mark.parametrize(
@@ -484,11 +487,11 @@ def test_a_precision_that_the_rows_do_not_bear_is_refused_before_the_start(
     job.run()
     report = json.loads((job.out / "_twoshift" / "report.json").read_text())
     assert 0.99 <= report["precision_parity"] < 1
-    assert "parity with fp32" in (job.out / "_twoshift" / "report.html").read_text()
+    assert "with answers in fp32" in (job.out / "_twoshift" / "report.html").read_text()
     monkeypatch.setattr("twoshift.batch.kinds.table.PARITY_BAR", 1.0)
     monkeypatch.chdir(job.path)
     settings = JobSettings(inputs=("texts.jsonl",), output="out2", model="minilm", text="body", precision="int8")
-    with pytest.raises(InvalidInput, match=r"fp32: on the job's first 4 rows the parity with fp32 is 0\.99"):
+    with pytest.raises(InvalidInput, match=r"fp32: on the job's first 4 rows, int8 has a parity of 0\.99"):
         job_for(settings).run(lambda _: None, lambda _: None)
     assert not list((job.path / "out2").glob("part-*"))
 

@@ -103,7 +103,7 @@ def test_what_is_no_index_is_refused(indexed: Path) -> None:
 def test_a_model_without_vectors_is_refused_and_no_job_is_begun(place: Path) -> None:
     pq.write_table(pa.table({"id": ["a"], "x": [1.0]}), place / "x.parquet")
     words = ["run", "x.parquet", "--model", "words.py:Label", "--columns", "x", "-o", "none", "--index", "v.usearch"]
-    assert "one output of vectors" in program(place, *words, expect=2).stderr
+    assert "one vector output" in program(place, *words, expect=2).stderr
     assert not (place / "none" / "_twoshift" / "plan.json").exists()
 
 
@@ -113,7 +113,7 @@ def test_an_index_below_its_recall_is_not_switched_to_and_the_rows_stay(place: P
     pq.write_table(pa.table(numbers), place / "many.parquet")
     words = ["run", "many.parquet", "--model", "words.py:Waves", "--columns", "x", "-o", "poor", "--index", "v.usearch"]
     ended = program(place, *words, "--index-recall", "1", expect=6)
-    assert "not activated" in " ".join(ended.stdout.split())
+    assert "Searches do not use this index" in " ".join(ended.stdout.split())
     assert not (place / "poor" / "_SUCCESS").exists()
     assert len(pq.read_table([*(place / "poor").glob("part-*")])) == 3000
     assert not [*(place / "poor").rglob("current-*")]

@@ -127,9 +127,9 @@ def test_a_stream_is_paused_resumed_cancelled_and_its_folder_is_its_own(streamed
     streamed.put(30)
     name = streamed.begun()["id"]
     streamed.until_committed()
-    assert "writes to this one" in streamed.begun("--fresh", "9s", code=2)
+    assert "writes to this folder" in streamed.begun("--fresh", "9s", code=2)
     job = ("run", "inbox", "--model", "Square", "--columns", "x", "-o", "out", "--detach")
-    assert f"{name} writes to this one" in streamed.run(*job, code=2)
+    assert f"{name} writes to this folder" in streamed.run(*job, code=2)
     assert streamed.run("streams", "pause", name)["state"] == "paused"
     until(lambda: streamed.server.counted("stream_objective_seconds", stream=name) == 0)  # nothing works on it
     streamed.put(30)

@@ -176,7 +176,7 @@ def test_where_tenants_share_a_folder_neither_is_told_of_the_others_job(house: H
     got = house.job("busy", f"{shared}/in.parquet", f"{shared}/out")
     assert got.status == 400
     assert job not in got.message
-    assert "another job uses this one" in got.message
+    assert "another job uses this folder" in got.message
     house.ask("dora", "POST", f"/v1/jobs/{job}/cancel")
 
 

@@ -153,7 +153,7 @@ def test_a_schedule_from_its_first_to_its_last_command(place: Place) -> None:
     assert got.is_signed()
     assert got.event["type"] == "job.completed"
     assert (got.event["data"]["id"], got.event["data"]["progress"]["rows"]) == (run["job"], 600)
-    until(lambda: "webhook ops: job.completed: status 204" in str(place.run("jobs", "logs", run["job"])))
+    until(lambda: "webhook ops, event job.completed: status 204" in str(place.run("jobs", "logs", run["job"])))
     (told,) = place.run("jobs", "deliveries")["data"]
     assert (told["id"], told["state"], told["attempts"]) == (got.headers["webhook-id"], "delivered", 1)
 

@@ -15,6 +15,8 @@ from twoshift.blobs.s3 import S3Blobs, S3Settings
 
 pytestmark = pytest.mark.slow
 
+WHY = "is damaged: its checksum differs from the recorded checksum"
+
 
 def verify(job: JobFolder, *words: str, expect: int = 0) -> Any:
     """What `twoshift verify` says, as JSON, and its lines for people."""
@@ -46,7 +48,7 @@ def test_a_part_that_was_cut_short_is_refused_as_the_job_resumes(job: JobFolder,
     part.write_bytes(b"".join(lines[:-5]) if kind == "jsonl" else whole[:-1])
     cut = part.read_bytes()
     said = job.run("--output-format", kind, expect=1).err
-    assert f"part-000001.{kind} has {len(cut):,} bytes, but {len(whole):,} were written" in said
+    assert f"part-000001.{kind} has {len(cut):,} bytes, but {len(whole):,} bytes were written" in said
     assert "Delete it and run the same command again" in said
     assert part.read_bytes() == cut  # nothing is done to it
     assert not (job.out / "_SUCCESS").exists()
@@ -101,12 +103,12 @@ def test_verify_names_what_is_damaged_missing_or_somebody_elses(job: JobFolder, 
     job.run("--output-format", kind)
     found, said = verify(job)
     assert (found["verified"], found["rows"], found["errors"], found["finished"]) == (6, 300, 0, True)
-    assert "6 parts of 6 verified in out." in said
+    assert "Verified 6 of 6 parts in out." in said
     flip(job.out / f"part-000003.{kind}", -20)
     (job.out / f"part-000001.{kind}").unlink()
     (job.out / f"part-000000 copy.{kind}").write_bytes((job.out / f"part-000000.{kind}").read_bytes())
     found, said = verify(job, expect=1)
-    assert found["damaged"] == [{"part": f"part-000003.{kind}", "why": "is damaged: its checksum differs"}]
+    assert found["damaged"] == [{"part": f"part-000003.{kind}", "why": WHY}]
     assert found["missing"] == [f"part-000001.{kind}"]
     assert found["unexpected"] == [f"part-000000 copy.{kind}"]
     assert "run the job's command again: only their shards are computed again" in " ".join(said.split())

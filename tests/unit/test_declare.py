@@ -116,7 +116,7 @@ def test_own_options_stand_before_those_of_settings_and_keyword_ones_behind() ->
         ({"pause": 5}, "pause: 5 cannot be used; expected a known key, such as pause_seconds"),
         ({"one": {"depth": 10}}, "one.depth: 10 cannot be used; expected a whole number from 1 to 9"),
         ({"one": {"dept": 1}}, "one.dept: 1 cannot be used; expected a known key, such as depth"),
-        ({"one": 1}, "one: 1 cannot be used; expected a table: [one]"),
+        ({"one": 1}, "one: 1 cannot be used; expected a table that begins with [one]"),
         ({"many": {"a": {"depth": "x"}}}, "many.a.depth: 'x' cannot be used; expected a whole number from 1 to 9"),
         ({"many": [1]}, "many: [1] cannot be used; expected tables such as [many.first]"),
     ],

@@ -68,7 +68,7 @@ def test_a_model_that_hangs_is_waited_for_by_nobody_once_it_was_cancelled(limit_
         cancelled.set_result(None)
 
     threading.Thread(target=cancel).start()
-    with pytest.raises(Broken, match="its load was cancelled"):
+    with pytest.raises(Broken, match="loading was cancelled"):
         load_within("m", limit_s, hang, lambda _: discarded.set(), cancelled)
     with LoadingTurn() as turn:
         turn.alone()  # the test ends here only if the other one holds nothing

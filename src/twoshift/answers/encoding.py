@@ -79,7 +79,7 @@ def _layout(field: pa.Field, asked: str) -> ColumnLayout:
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
     value = kind if size is None else kind.value_type
     if not (pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_boolean(value)):
-        accepted = "outputs that are numbers, texts or vectors: a table of answers can hold no others"
+        accepted = "outputs that are numbers, texts or vectors: a table of answers cannot hold other values"
         raise InvalidInput(asked, f"{field.name} ({kind})", accepted)
     return ColumnLayout(field.name, np.dtype(value.to_pandas_dtype()).newbyteorder("<").str, size)
 

@@ -47,7 +47,7 @@ def values_of(columns: Sequence[ColumnLayout], data: bytes, at: int) -> dict[str
     except (ValueError, struct.error) as error:
         raise Broken(f"a precomputed row does not match the columns of its table: {error}") from error
     if at != len(data):
-        raise Broken(f"a precomputed row is {len(data) - at:,} bytes longer than the columns of its table")
+        raise Broken(f"a precomputed row is {len(data) - at:,} bytes longer than the columns of its table allow")
     return found
 
 

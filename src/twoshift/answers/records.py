@@ -34,6 +34,6 @@ def unpack_record(data: bytes) -> Record:
     if len(data) < _HEAD_BYTES:
         raise Broken(f"a precomputed row has {len(data)} bytes: it is truncated")
     if _checksum.unpack_from(data)[0] != zlib.crc32(memoryview(data)[_checksum.size :]):
-        raise Broken("a precomputed row is damaged: its checksum differs")
+        raise Broken("a precomputed row is damaged: its checksum differs from the recorded checksum")
     made_unix_s, size = _rest.unpack_from(data, _checksum.size)
     return Record(data[_HEAD_BYTES : _HEAD_BYTES + size], made_unix_s, data, _HEAD_BYTES + size)

@@ -69,7 +69,7 @@ class FollowedRedis(Follower):
         self.counts.problems += 1
         if not self.down:
             _logger.warning(
-                "Redis at %s does not answer: %s; precomputed answers are not used until it does",
+                "Redis at %s does not answer: %s; precomputed answers are not used until Redis answers again",
                 self.place.url,
                 reason,
             )

@@ -133,6 +133,6 @@ def _switch(client: Any, place: RedisPlace, made: Generation, before: Generation
         there = int(at_once.execute()[0])
     if there != made.rows:
         raise Broken(
-            f"Redis at {place.url} has only {there:,} of {made.rows:,} rows: raise its maxmemory, and load the answers "
-            "again"
+            f"Redis at {place.url} has only {there:,} of {made.rows:,} rows: raise `maxmemory` of Redis, and load the "
+            "answers again"
         )

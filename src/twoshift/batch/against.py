@@ -74,9 +74,7 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
     if [(each.location, each.identity) for each in candidate.files] != [
         (each.location, each.identity) for each in stable.files
     ]:
-        accepted = (
-            "input files that do not change between the runs of the two models; start again with a new output folder"
-        )
+        accepted = "input files that stay the same while the job runs both models; start again with a new output folder"
         raise InvalidInput("inputs", ", ".join(candidate.settings.inputs), accepted)
     names, query = _result_columns(stable), stable.settings.text if stable.settings.pair else None
     counts, kind, failed = DifferenceCounts(BOUND), "", [0, 0, 0]
@@ -84,8 +82,8 @@ def compared(candidate: Plan, stable: Plan, blobs_for: Callable[[str], Blobs]) -
     for theirs, ours in itertools.zip_longest(*streams):
         if theirs is None or ours is None or theirs.num_rows != ours.num_rows:
             raise Broken(
-                f"{candidate.settings.output} and {stable.settings.output} have different numbers of rows, so their "
-                "answers cannot be compared; start again with a new output folder"
+                f"{candidate.settings.output} and {stable.settings.output} have different numbers of rows, so the "
+                "answers of the two models cannot be compared; start again with a new output folder"
             )
         bad = [_is_failed(each) for each in (theirs, ours)]
         for place, rows in enumerate((bad[0] & ~bad[1], bad[1] & ~bad[0], bad[0] & bad[1])):

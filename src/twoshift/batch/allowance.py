@@ -31,7 +31,7 @@ class Allowance:
         if self.open_jobs is not None and count >= self.open_jobs:
             raise OverLimit(
                 f"this tenant has reached its limit of {count:,} queued and running jobs: wait until a job ends, or "
-                "cancel one",
+                "cancel a job",
                 _RETRY_S,
             )
 

@@ -53,11 +53,8 @@ class JobAnswers:
         check_servable(plan.settings, field, key)
         schema = plan.schema
         if key not in schema.names or key == ERROR:
-            raise InvalidInput(
-                field,
-                key,
-                f"a column that --keep copied to the output ({', '.join(plan.settings.keep) or 'the job kept none'})",
-            )
+            kept = ", ".join(plan.settings.keep) or "the job copied none"
+            raise InvalidInput(field, key, f"a column that the job copied to the output with --keep ({kept})")
         self._kind = key_kind(key, schema.field(key).type, field)
         kept = {*plan.settings.keep, ERROR}
         self._columns = layouts_of(schema, [name for name in schema.names if name not in kept], field)
@@ -95,7 +92,13 @@ class JobAnswers:
         """What is wrong with it, by every byte; nothing where an earlier release wrote it without a checksum."""
         with self._output.open(f"{self._plan.settings.output}/{part.name}") as file:
             is_whole = not part.seals or seal_of(file) in part.seals
-        return [] if is_whole else [PartCheck(part.name, PartState.DAMAGED, "is damaged: its checksum differs")]
+        return (
+            []
+            if is_whole
+            else [
+                PartCheck(part.name, PartState.DAMAGED, "is damaged: its checksum differs from the recorded checksum")
+            ]
+        )
 
     def _parts(self) -> list[_Part]:
         listing = list_output(self._output, self._plan.settings.output)
@@ -167,7 +170,9 @@ def build_answers(
     plan = read_plan(blobs, folder)
     if plan is None:
         raise InvalidInput(
-            "precomputed", output, "the output folder of a job, or the location that a job got as --answer-table"
+            "precomputed",
+            output,
+            "the output folder of a job, or the location that a job got with `run --answer-table`",
         )
     if plan.shards and blobs.stat(f"{folder}/_SUCCESS") is None:
         raise TryLater(f"the job in {folder} has not ended", _NOT_ENDED_S)

@@ -15,7 +15,8 @@ __all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
 AnswerKey = Annotated[
     str | None,
     setting(
-        "Column from --keep: build a table of answers with this column as key, for `serve --precomputed`.",
+        "Build a table of answers for `serve --precomputed`, with this column as the key. --keep must also name this "
+        "column.",
         text("COLUMN"),
         more="See [precomputed answers](hybrid.md).",
     ),
@@ -23,8 +24,8 @@ AnswerKey = Annotated[
 AnswerPlace = Annotated[
     str | None,
     setting(
-        "With --answer-key: folder for the table, or redis://host:6379/0#NAME. The new table replaces the table of an "
-        "earlier job at this location.",
+        "With --answer-key: where to write the table of answers: a folder, or redis://host:6379/0#NAME. The table of "
+        "an earlier job at this location is replaced.",
         text("PLACE"),
         shown="in the output folder",
     ),
@@ -49,8 +50,8 @@ def check_answers(settings: Any) -> None:
 def check_servable(settings: Any, field: str, value: str) -> None:
     """Raises InvalidInput if the answers of this job cannot be served by key."""
     if settings.kind is not JobKindName.TABLE:
-        raise Inapplicable(field, value, "for a batch of requests: its answers have no key column")
+        raise Inapplicable(field, value, "for a batch of requests: answers of a batch have no key column")
     if settings.prompt is not None:
         raise Inapplicable(field, value, f"because {settings.model} is a language model")
     if settings.pair is not None:
-        raise Inapplicable(field, value, "with --pair: scores of pairs of texts are not precomputed")
+        raise Inapplicable(field, value, "with --pair: a table of answers cannot hold scores of pairs of texts")

@@ -246,7 +246,9 @@ class Coordinator:
         if self._streak.killed(sum(isinstance(each, Dead) for each in ended)):
             self._ending = Ending.DEAD_SHARDS
         if not worker.leases and self._streak.died_idle():
-            raise Broken(f"{self._streak.idle_deaths} workers in a row died before they got a shard: {reason}")
+            raise Broken(
+                f"{self._streak.idle_deaths} workers in a row died before they got a shard; the last reason: {reason}"
+            )
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
 
@@ -290,7 +292,7 @@ class Coordinator:
         for number, worker in tuple(self._workers.items()):
             still_s, settings = now_s - worker.moved_s, self._settings
             if worker.leases and still_s > settings.lease_seconds:
-                self._end(number, worker, f"no progress for {settings.lease_seconds:.3g} s")
+                self._end(number, worker, f"it made no progress for {settings.lease_seconds:.3g} s")
             if worker.has_room and not worker.ready and still_s > settings.load_seconds:
                 self._end(number, worker, f"the model was not loaded within {settings.load_seconds:.3g} s")
 

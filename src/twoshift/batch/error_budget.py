@@ -25,7 +25,7 @@ class ErrorBudget(msgspec.Struct, frozen=True):
             return cls(share=float(found[1]) / 100)
         if found and not found[2] and "." not in found[1]:
             return cls(count=int(found[1]))
-        raise InvalidInput("max_errors", given, "a count such as 100, or a share such as 1%")
+        raise InvalidInput("max_errors", given, "a number of rows such as 100, or a share of the rows such as 1%")
 
     def is_spent(self, errors: int, rows: int, least_rows: int) -> bool:
         """Whether so many errors among so many rows are too many; a share is judged once there are some rows."""

@@ -34,20 +34,23 @@ def read_evaluation(location: str, blobs_for: Callable[[str], Blobs]) -> tuple[E
     except InvalidInput as error:
         raise error.renamed("eval_file") from None
     except ValueError as error:
-        raise InvalidInput("eval_file", location, "a single .jsonl or .parquet file") from error
+        raise InvalidInput("eval_file", location, "one .jsonl or .parquet file") from error
     if file.format.partition(".")[0] not in _FORMATS:
-        raise InvalidInput("eval_file", location, f"a file of the format {' or '.join(_FORMATS)}")
+        raise InvalidInput("eval_file", location, f"a file in the format {' or '.join(_FORMATS)}")
     rows: EvaluationRows = []
     try:
         for batch in read(file.head(), file, blobs_for(file.location), _COLUMNS, _READ_ROWS, _READ_BYTES):
             told = batch.select(_COLUMNS).to_pylist()
             rows += [(each["prompt"], each["answer"]) for each in told]
     except InvalidInput as error:
-        raise InvalidInput("eval_file", location, "rows with the columns `prompt` and `answer`") from error
+        raise InvalidInput("eval_file", location, "a file with the columns `prompt` and `answer`") from error
     wrong = next((at for at, row in enumerate(rows, 1) if not all(isinstance(each, str) for each in row)), None)
     if wrong is not None or not rows:
-        where = "" if wrong is None else f"; in row {wrong}, one of the two is not a text"
-        raise InvalidInput("eval_file", location, f"at least one row, each with the texts `prompt` and `answer`{where}")
+        where = "" if wrong is None else f"; in row {wrong}, `prompt` or `answer` is not a text"
+        accepted = (
+            f"a file with at least one row, and with texts in the columns `prompt` and `answer` of all rows{where}"
+        )
+        raise InvalidInput("eval_file", location, accepted)
     return rows, hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 

@@ -65,7 +65,7 @@ def _lock_file(output: str) -> IO[str]:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / "lock").open("a+")
     except OSError as error:
-        raise InvalidInput("output", output, f"a folder that can be written ({error.strerror})") from error
+        raise InvalidInput("output", output, f"a folder that Twoshift can write to ({error.strerror})") from error
 
 
 def _locked(file: IO[str], kind: int, output: str, wait_s: float = 0.0) -> None:
@@ -78,7 +78,7 @@ def _locked(file: IO[str], kind: int, output: str, wait_s: float = 0.0) -> None:
         except OSError as error:
             if time.monotonic() >= until_s:
                 file.seek(0)
-                accepted = f"an output folder that no other run is using; process {file.read()} is using this one"
+                accepted = f"an output folder that no other run is using; process {file.read()} is using this folder"
                 raise FolderTaken("output", output, accepted) from error
         time.sleep(_AGAIN_S)
     with contextlib.suppress(OSError):  # a full disk: it is locked all the same

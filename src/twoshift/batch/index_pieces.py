@@ -39,9 +39,8 @@ def vector_column(schema: pa.Schema, model: str, index: str | None) -> tuple[str
     found = [field.name for field in schema if is_vector(field.type)]
     name = _EMBEDDING if _EMBEDDING in found else found[0] if len(found) == 1 else None
     if name is None:
-        has = ", ".join(found) or "none"
-        needs = f"an index needs exactly one output of vectors, or an output of vectors named `{_EMBEDDING}`"
-        why = f"because {needs}; the outputs of {model} with vectors: {has}"
+        has = f"the vector outputs {', '.join(found)}" if found else "no vector output"
+        why = f"because an index needs one vector output, or a vector output named `{_EMBEDDING}`; {model} has {has}"
         raise Inapplicable("index", index, why)
     return name, schema.field(name).type.list_size
 

@@ -11,6 +11,8 @@ from twoshift.vectors.generations import Generation
 
 __all__ = ["IndexReport", "index_words"]
 
+_LEFT_OUT = {"not finite": "with NaN or infinity in the vector", "of length 0": "with a vector of length 0"}  # in words
+
 
 class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
     """The generation that a job has built, and whether it is searched now."""
@@ -57,22 +59,20 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
 def index_words(made: IndexReport, embedded_per_s: float | None = None) -> Iterator[str]:
     """For people; `embedded_per_s` is what the job's rows took before."""
     against = (
-        "" if not embedded_per_s else f", {made.rows_per_s / embedded_per_s:,.1f} times the rate of embedding the rows"
+        "" if not embedded_per_s else f", {made.rows_per_s / embedded_per_s:,.1f} times as fast as embedding the rows"
     )
     yield (
         f"The index {made.index} with {counted(made.rows, 'vector')} was built in {made.build_s:,.1f} s "
         f"({made.rows_per_s:,.0f} vectors per second{against})."
     )
     measured = (
-        f"recall@10, measured with {counted(made.sampled, 'vector')}, is {made.recall:.4f}; the minimum is "
-        f"{made.required:g}"
+        f"The recall@10 of the index, measured with {counted(made.sampled, 'vector')}, is {made.recall:.4f}; the "
+        f"minimum is {made.required:g}."
     )
     if made.switched:
-        yield f"The index's {measured}. Searches now use this index (generation {made.generation})."
+        yield f"{measured} Searches now use this index (generation {made.generation})."
     else:
-        yield (
-            f"The index's {measured}. The index was not activated: searches use the previous generation, if there is "
-            "one."
-        )
+        yield f"{measured} Searches do not use this index; they use the previous generation, if there is one."
     if made.left_out:
-        yield f"Rows that are not in the index: {', '.join(f'{n:,} {why}' for why, n in made.left_out.items())}."
+        left_out = ", ".join(f"{count:,} {_LEFT_OUT.get(why, why)}" for why, count in made.left_out.items())
+        yield f"Rows that are not in the index: {left_out}."

@@ -12,25 +12,30 @@ from twoshift.vectors.names import METRICS, library_of
 
 __all__ = ["INDEX_SETTINGS", "IndexKey", "IndexMetric", "IndexName", "IndexRecall", "check_index", "index_location"]
 
-_MORE = "A name without a slash is created in the output folder. See [search](search.md)."
+_MORE = "If NAME has no slash, the index is created in the output folder. See [search](search.md)."
 _TABULAR = (".ubj", ".json", ".txt", ".lgb", ".cbm", ".skops", ".pkl", ".joblib")
 INDEX_SETTINGS = {"index_metric": "cos", "index_key": None, "index_recall": 0.95}  # and their defaults
 
 IndexName = Annotated[
     str | None,
     setting(
-        "Build a vector index with this file name: vectors.usearch, vectors.faiss or vectors.lance.",
+        "Build a vector index with this name: vectors.usearch, vectors.faiss or vectors.lance. The suffix selects the "
+        "library.",
         text("NAME"),
         more=_MORE,
     ),
 ]
 IndexMetric = Annotated[
-    str, setting("With --index: cos (cosine), ip (inner product) or l2 (distance).", choice(METRICS))
+    str,
+    setting(
+        "With --index: how vectors are compared: cos (cosine), ip (inner product) or l2 (Euclidean distance).",
+        choice(METRICS),
+    ),
 ]
 IndexKey = Annotated[
     str | None,
     setting(
-        "With --index: column from --keep whose values a search returns.",
+        "With --index: column whose values a search returns. --keep must also name this column.",
         text("COLUMN"),
         shown="the row number in the output",
     ),

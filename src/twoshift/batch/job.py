@@ -312,5 +312,5 @@ class Job:
                 if isinstance(message, Rechecked):
                     return message.receipt
                 if isinstance(message, Died) and number == worker:
-                    return ParityReport(0, None, None, 0, problem=f"the worker died: {message.reason}")
+                    return ParityReport(0, None, None, 0, problem=f"the worker died ({message.reason})")
         return ParityReport(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")

@@ -81,12 +81,12 @@ class JobIntake:
         if same is None:
             return None
         if same.owner != owner:
-            raise InvalidInput("output", settings.output, "another output folder: another job uses this one")
+            raise InvalidInput("output", settings.output, "another output folder: another job uses this folder")
         if same.kind is JobKindName.STREAM:
-            raise InvalidInput("output", settings.output, f"another output folder: {same.id} writes to this one")
+            raise InvalidInput("output", settings.output, f"another output folder: {same.id} writes to this folder")
         before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
         if before != settings:
-            raise InvalidInput("output", settings.output, f"another output folder: job {same.id} writes to this one")
+            raise InvalidInput("output", settings.output, f"another output folder: job {same.id} writes to this folder")
         return same
 
     def add(self, job_id: str, settings: JobSettings, owner: str) -> None:
@@ -114,9 +114,9 @@ class JobIntake:
                 raise Inapplicable(name, data[name], why)
         for name in _OF_BATCHES:
             if data.get(name) is not None:
-                raise Inapplicable(name, data[name], "in a job: run files of requests with POST /v1/batches")
+                raise Inapplicable(name, data[name], "in a job: to run a file of requests, use POST /v1/batches")
         if data.get("workers") == AUTO:
-            accepted = "a number; a server adds replicas by itself, up to `scale.batch_replicas` of the model"
+            accepted = "a number such as 1; a server adds replicas by itself, up to `scale.batch_replicas` of the model"
             raise InvalidInput("workers", AUTO, accepted)
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
@@ -143,7 +143,7 @@ def _check_workers(settings: JobSettings, fleet: LiveFleet) -> None:
     """Raises InvalidInput where the model may not have so many replicas for a job."""
     asked, most = settings.first_workers, fleet.most_workers
     if asked > most:
-        more = "to allow more, raise max_replicas and scale.batch_replicas of the model on the server"
+        more = "to allow more, raise `max_replicas` and `scale.batch_replicas` of the model on the server"
         raise InvalidInput(
             "workers", asked, f"at most {most}, the number of replicas that {settings.model} may have; {more}"
         )
@@ -155,4 +155,4 @@ def _look(settings: JobSettings, allowed: Allowance) -> None:
         files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
         kind_of(settings).first_look(files, allowed.blobs_for, settings)
     except Broken as error:  # damaged, or replaced just now
-        raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read: {error}") from error
+        raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read ({error})") from error

@@ -44,7 +44,7 @@ class JobLooks:
             columns = kept_schema(files, blobs_for, None)
             counted = [piece.rows for shard in cut(files, blobs_for, _LARGE) for piece in shard]
         except Broken as error:  # damaged, or replaced just now
-            raise InvalidInput("inputs", ", ".join(inputs), f"files that can be read: {error}") from error
+            raise InvalidInput("inputs", ", ".join(inputs), f"files that can be read ({error})") from error
         size_bytes, is_exact = sum(file.size_bytes for file in files), None not in counted
         rows = sum(each for each in counted if each is not None)
         if not is_exact:

@@ -103,7 +103,9 @@ class JobPlanning:
             now = same_files(earlier, self.settings, files, self._sums.of, is_retry=True)
             earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
-            accepted = f"a new folder: this one contains another job, which is not a retry of {earlier.settings.output}"
+            accepted = (
+                f"a new folder: this folder contains another job, which is not a retry of {earlier.settings.output}"
+            )
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
@@ -127,7 +129,7 @@ class JobPlanning:
         if self.settings.piece is not None:  # another process was sooner: its plan is the job's
             frozen = self._today(read_plan(self._output, self.settings.output), files)
             return self.freeze(replace(origin, existing=frozen, earlier=None), info)
-        accepted = "another output folder: another job has just started in this one"
+        accepted = "another output folder: another job has just started in this folder"
         raise InvalidInput("output", self.settings.output, accepted)
 
     def _existing(self, fresh: bool) -> Plan | None:
@@ -159,7 +161,7 @@ class JobPlanning:
         if shown := {name for name in names if not name.startswith((".", "_"))}:
             if (plan := read_plan(self._output, self.settings.output)) is not None:  # since it was looked for
                 return plan
-            accepted = f"an empty or new folder; this one contains {min(shown)}, but no job"
+            accepted = f"an empty or new folder; this folder contains {min(shown)}, but no job"
             raise InvalidInput("output", self.settings.output, accepted)
         return None
 
@@ -171,7 +173,7 @@ class JobPlanning:
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format, begun_with)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
-            accepted = "an output folder outside the input: all input files are in this folder"
+            accepted = "an output folder that does not contain the input: all input files are in this folder"
             raise InvalidInput("output", self.settings.output, accepted)
         return files
 

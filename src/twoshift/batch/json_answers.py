@@ -27,7 +27,7 @@ class AnswerSchema:
 
     def __init__(self, text: str) -> None:
         """Raises InvalidInput where it is no schema of an object."""
-        accepted = "the JSON schema of an object, with its properties"
+        accepted = 'a JSON schema of the type "object" with "properties"'
         try:
             schema = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
@@ -40,7 +40,7 @@ class AnswerSchema:
         for name in properties:
             if name in _TAKEN:
                 raise InvalidInput(
-                    "json_schema", name, f"property names other than {', '.join(_TAKEN)}, which are reserved"
+                    "json_schema", name, f"a property name that is not reserved (reserved: {', '.join(_TAKEN)})"
                 )
         self._kinds: dict[str, Any] = {name: each.get("type") for name, each in properties.items()}
 
@@ -59,14 +59,16 @@ class AnswerSchema:
         try:
             row = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise ValueError(f"the answer is not JSON ({error}); if it was truncated, raise --max-tokens") from None
+            raise ValueError(
+                f"the answer is not JSON ({error}); if the answer was truncated, raise --max-tokens"
+            ) from None
         if not isinstance(row, dict):
             raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - the caller knows one error
         for name, kind in self._kinds.items():
             value, wanted = row.get(name), _NUMBERS.get(kind, (None, (str,)))[1]
             is_plain = kind == "string" or kind in _NUMBERS
             if is_plain and value is not None and (not isinstance(value, wanted) or _is_odd(value, kind)):
-                raise ValueError(f"property {name} of the answer is not of type {kind}")
+                raise ValueError(f"the property {name} of the answer is not of the type {kind}")
         return row
 
 

@@ -183,8 +183,8 @@ class JobLoading:
         done, shards, output = len(parts.done), len(parts.plan.shards), self._settings.output
         return (
             f"{_WHEN.sub('', why)}. {done:,} of {shards:,} parts are loaded into {self._shown}, table "
-            f"{self._settings.into_table}. The parts in {output} are kept: run the same command again, or "
-            f"`twoshift load {output} --into ...`, to load the rest"
+            f"{self._settings.into_table}. The parts in {output} are kept. To load the rest, run the same command "
+            f"again, or run `twoshift load {output} --into ...`"
         )
 
     def _end_thread(self, most_s: float | None) -> None:
@@ -225,7 +225,9 @@ def load_parts(
     """
     plan = read_plan(output, folder)
     if plan is None or plan.is_stream:
-        hint = "; a stream loads its parts itself, with --into" if plan else ""
+        hint = (
+            "; this folder belongs to a stream, which loads its results with `twoshift stream --into`" if plan else ""
+        )
         raise InvalidInput("output", folder, f"the output folder of a job{hint}")
     settings = settings_of(JobSettings, {**msgspec.structs.asdict(plan.settings), "output": folder, **wanted})
     plan = msgspec.structs.replace(plan, settings=settings)

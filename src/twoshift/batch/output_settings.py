@@ -30,18 +30,25 @@ StorePlace = Annotated[
         more="See [stores](stores.md).",
     ),
 ]
-StoreTable = Annotated[str, setting("With --into: table or collection, created if it does not exist.", TABLE)]
+StoreTable = Annotated[
+    str, setting("With --into: table or collection. Twoshift creates the table if it does not exist.", TABLE)
+]
 StoreKey = Annotated[
     str | None,
     setting(
-        "With --into: column from --keep that identifies a row. A newer row replaces the row with the same value.",
+        "With --into: column that identifies a row; --keep must also name this column. A newer row replaces the stored "
+        "row with the same value.",
         COLUMN,
         shown="the row's position in the job",
     ),
 ]
 PartitionColumn = Annotated[
     str | None,
-    setting("With --into FOLDER.parquet: column from --keep. Each of its values gets a folder COLUMN=VALUE/.", COLUMN),
+    setting(
+        "With --into FOLDER.parquet: column that splits the rows into folders COLUMN=VALUE/. --keep must also name "
+        "this column.",
+        COLUMN,
+    ),
 ]
 FileSize = Annotated[
     float | None,
@@ -54,9 +61,9 @@ FileSize = Annotated[
 PartCompression = Annotated[
     str,
     setting(
-        "Compression of Parquet output: zstd, snappy, gzip or none; a level may follow: zstd:9.",
+        "Compression of Parquet output: zstd, snappy, gzip or none. zstd and gzip may have a level, as in zstd:9.",
         COMPRESSION,
-        more="Vectors of floats do not compress, and are stored uncompressed.",
+        more="Vectors of floats are stored uncompressed, because compression does not make them smaller.",
     ),
 ]
 
@@ -101,4 +108,4 @@ def _problems(settings: OutputSettings) -> Iterator[tuple[str, str]]:
     if is_folder and settings.partition_by is None:
         yield "into", "without --partition-by, which a folder of Parquet files needs"
     if is_folder and settings.into_key is not None:
-        yield "into_key", "with a folder of Parquet files"
+        yield "into_key", "with --into FOLDER.parquet"

@@ -35,7 +35,9 @@ class PieceRun:
         """Raises InvalidInput for what a piece cannot be asked."""
         if fresh:
             raise Inapplicable(
-                "piece", self._piece, "with --fresh: the first process starts the job, and the others join it"
+                "piece",
+                self._piece,
+                "with --fresh: the first process starts the job, and the other processes join this job",
             )
         if retry_errors is not None:
             raise Inapplicable("piece", self._piece, "with --retry-errors: retry the errors in a job without --piece")

@@ -14,12 +14,12 @@ __all__ = ["LEAST_TIMEOUT_S", "PieceName", "PieceTimeout", "check_piece", "piece
 LEAST_TIMEOUT_S = 2.0  # a few times as long as a bucket takes to answer
 _MOST_PIECES = 10_000
 _FORM = re.compile(r"(\d{1,9})/(\d{1,9})")
-_PLAIN = "K/N, piece K of N pieces: for 16 pieces, 0/16 to 15/16"
+_PLAIN = "K/N, which is piece K of N pieces; K counts from 0, so 16 pieces are 0/16 to 15/16"
 
 PieceName = Annotated[
     str | None,
     setting(
-        "Run piece K of a job that N processes share without a coordinator: K/N, for 16 processes 0/16 to 15/16.",
+        "Run one piece of a job that N processes share without a coordinator: K/N. For 16 processes: 0/16 to 15/16.",
         text("K/N"),
         more="See [a job in pieces](jobs.md#a-job-in-pieces).",
     ),
@@ -27,7 +27,7 @@ PieceName = Annotated[
 PieceTimeout = Annotated[
     float,
     setting(
-        "With --piece: take over the shards of a process that has sent no heartbeat for this time.",
+        "With --piece: take over the shards of another process when it has sent no heartbeat for this time.",
         duration(),
         "--piece-timeout",
         shown="60s",
@@ -39,14 +39,16 @@ def piece_of(piece: str) -> tuple[int, int]:
     """Number of the piece and number of pieces; raises InvalidInput."""
     found = _FORM.fullmatch(piece.strip())
     if found is None:
-        unset = "; the variable before the slash is not set" if piece.strip().startswith("/") else ""
+        unset = "; the shell variable before the slash is not set" if piece.strip().startswith("/") else ""
         raise InvalidInput("piece", piece, f"{_PLAIN}{unset}")
     number, of = int(found[1]), int(found[2])
     if not 1 <= of <= _MOST_PIECES:
-        raise InvalidInput("piece", piece, f"1 to {_MOST_PIECES:,} pieces")
+        raise InvalidInput("piece", piece, f"K/N with N from 1 to {_MOST_PIECES:,}")
     if number >= of:
         raise InvalidInput(
-            "piece", piece, f"0/{of} to {of - 1}/{of}: pieces are numbered from 0, like JOB_COMPLETION_INDEX"
+            "piece",
+            piece,
+            f"0/{of} to {of - 1}/{of}: pieces are numbered from 0, like JOB_COMPLETION_INDEX of Kubernetes",
         )
     return number, of
 
@@ -74,4 +76,4 @@ def check_piece(settings: Any) -> None:
         if getattr(settings, name) is not None:
             raise Inapplicable("piece", settings.piece, why)
     if settings.engine != "local":
-        raise Inapplicable("piece", settings.piece, "with --engine ray: on Ray, one job has workers on every machine")
+        raise Inapplicable("piece", settings.piece, "with --engine ray: on Ray, one job has workers on all machines")

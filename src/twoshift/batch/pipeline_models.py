@@ -93,7 +93,7 @@ def _settings(
     """As a job over these batches would have them."""
     for name, value in options.items():
         if name not in (*GENERATION, *_LOADING):
-            raise InvalidInput(name, value, f"one of these options: keep, {', '.join((*GENERATION, *_LOADING))}")
+            raise InvalidInput(name, value, f"one of the options keep, {', '.join((*GENERATION, *_LOADING))}")
     given = {"text": text, "pair": pair, "columns": tuple(columns), **plain_options(options)}
     told = {name: value for name, value in given.items() if value is not None}
     settings = make_settings({**_NOWHERE, "model": model, **told})
@@ -190,7 +190,7 @@ class _Prompts:
 
 def _check_columns(names: Sequence[str], batch: _Batch) -> None:
     if missing := [name for name in names if name not in batch]:
-        raise InvalidInput("column", missing[0], f"one of {', '.join(batch)}")
+        raise InvalidInput("column", missing[0], f"one of the columns {', '.join(batch)}")
 
 
 def _cells(values: NDArray[Any]) -> list[Any]:

@@ -207,16 +207,16 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
     except (msgspec.DecodeError, InvalidInput) as error:
         if "unknown field" in str(error):  # a setting that came later
             raise Broken(
-                f"{plan_location(output)} was written by a newer version of Twoshift ({error}): resume with that "
-                "version, or use another output folder"
+                f"{plan_location(output)} was written by a newer version of Twoshift ({error}): resume the job "
+                "with that version, or use another output folder"
             ) from error
         raise Broken(
             f"{plan_location(output)} is damaged ({error}); start the job again with another output folder"
         ) from error
     if plan.format != _FORMAT:
         raise Broken(
-            f"{plan_location(output)} was written by another version of Twoshift (format {plan.format}, this version "
-            f"reads {_FORMAT}): resume with that version, or use another output folder"
+            f"{plan_location(output)} was written by another version of Twoshift (in format {plan.format}; this "
+            f"version reads format {_FORMAT}): resume the job with that version, or use another output folder"
         )
     if (what := _damage(plan)) is not None:
         raise Broken(f"{plan_location(output)} is damaged ({what}); start the job again with another output folder")
@@ -282,8 +282,9 @@ def _loaded(model: RuntimeInfo, names: Sequence[str]) -> list[tuple[str, LoadedA
 def _refuse(plan: Plan, settings: JobSettings, differences: list[str], is_retry: bool) -> None:
     if not differences:
         return
-    ways = "or run the whole job again with a new output folder" if is_retry else "or use another output folder"
-    accepted = f"the same job as in {plan.settings.output}, but {'; '.join(differences)}. Undo this change, {ways}"
+    ways = "run the whole job again with a new output folder" if is_retry else "use another output folder"
+    changed = f"Changed since that job began: {'; '.join(differences)}"
+    accepted = f"the same job as in {plan.settings.output}. {changed}. Undo this change, or {ways}"
     raise InvalidInput("output", settings.output, accepted)
 
 
@@ -352,10 +353,10 @@ def _changed_files(before: _Files, now: _Files, content: Content) -> Iterator[st
     both = ((file, now[place]) for place, file in before.items() if place in now)
     told = ((new.location, _change(was, new, content)) for was, new in both)
     changed = [f"{location} ({what})" for location, what in told if what]
-    for what, names in (("gone", gone), ("new", added), ("changed", changed)):
+    for what, names in (("are missing", gone), ("are new", added), ("have changed", changed)):
         if names:
             more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
-            yield f"these input files are {what}: {', '.join(names[:_NAMED_FILES])}{more}"
+            yield f"these input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
     if not (gone or added or changed) and list(before) != list(now):
         yield "the input files are in a different order"
 
@@ -365,10 +366,10 @@ def _change(was: InputFile, new: InputFile, content: Content) -> str:
     if was.identity == new.identity:
         return ""
     if was.size_bytes != new.size_bytes:
-        return f"{was.size_bytes:,} bytes then, {new.size_bytes:,} now"
+        return f"{was.size_bytes:,} bytes before, {new.size_bytes:,} bytes now"
     if not was.fingerprint:
-        return "same size, different modification time or ETag"
-    return "" if content(new) == was.fingerprint else "same size, different content"
+        return "of the same size, with a different modification time or ETag"
+    return "" if content(new) == was.fingerprint else "of the same size, with different content"
 
 
 def _shown(value: Any) -> str:

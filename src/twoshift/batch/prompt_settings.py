@@ -27,7 +27,7 @@ __all__ = [
 PromptText = Annotated[
     str | None,
     setting(
-        "Prompt for a language model: an input column, or a template such as '{title}: {body}'.",
+        "Prompt for a language model: the name of an input column, or a template such as '{title}: {body}'.",
         more="See [language models](llms.md).",
     ),
 ]
@@ -37,19 +37,21 @@ SystemText = Annotated[
 MaxTokens = Annotated[int, setting("Maximum number of tokens per answer.", whole(most=10**6))]
 Temperature = Annotated[float, setting("Sampling temperature; 0 always picks the most likely token.", count(zero=True))]
 TopP = Annotated[
-    float, setting("Top-p: sample from the most likely tokens with this total probability.", share(zero=False))
+    float, setting("Top-p: sample only from the most likely tokens, up to this total probability.", share(zero=False))
 ]
-SamplingSeed = Annotated[int | None, setting("Sampling seed.", whole(-(2**63), 2**63 - 1))]
+SamplingSeed = Annotated[int | None, setting("Seed for the random sampling of tokens.", whole(-(2**63), 2**63 - 1))]
 StopStrings = Annotated[
     tuple[str, ...],
-    setting("Stop string: the answer ends where the model generates it; repeat the option for several.", EACH),
+    setting(
+        "Stop string: an answer ends when the model generates this string. Repeat the option for several strings.", EACH
+    ),
 ]
 AnswerSchemaText = Annotated[
     str | None,
     setting(
-        "JSON schema for the answers; each of its properties becomes an output column.",
+        "File with a JSON schema for the answers; each property of the schema becomes an output column.",
         contents(),
-        more="In a job file, write the schema itself. See [supported schemas](llm-serving.md#schemas).",
+        more="In a job file, give the schema itself, not a file. See [supported schemas](llm-serving.md#schemas).",
     ),
 ]
 _NEED_A_PROMPT = ("system", "json_schema", "seed", "stop")
@@ -85,7 +87,9 @@ class PromptSettings(Protocol):
 def check_prompt(settings: PromptSettings) -> None:
     """Raises InvalidInput where the prompt cannot be read, or something is given that does not go with it."""
     if settings.prompt and (settings.text or settings.columns):
-        raise Inapplicable("prompt", settings.prompt, "with --text or --columns")
+        raise Inapplicable(
+            "prompt", settings.prompt, "with --text or --columns: for a language model, give only --prompt"
+        )
     for name in _NEED_A_PROMPT:
         value = getattr(settings, name)
         if settings.prompt is None and value not in (None, ()):

@@ -57,7 +57,9 @@ def moved_result(settings: JobSettings, files: Sequence[InputFile], output: Blob
     """The result of an earlier run's query by its name of today; raises Broken where it is gone, or another."""
     found = _found(query_location(settings.output), output)
     if [file.size_bytes for file in files] != [found.size_bytes]:
-        raise Broken(f"{found.location} has changed since the job started; use another output folder")
+        raise Broken(
+            f"{found.location} has changed since the job started; start the job again in another output folder"
+        )
     return (found,)
 
 
@@ -78,7 +80,7 @@ def check_query(query: str) -> None:
     except duckdb.Error as error:
         raise _unusable(query, error) from error
     if kinds != [duckdb.StatementType.SELECT]:
-        raise InvalidInput("query", query, "one SELECT over the table `input`")
+        raise InvalidInput("query", query, "one SELECT statement over the table `input`")
 
 
 def _write(settings: JobSettings, tables: _Tables, target: Path) -> None:
@@ -103,7 +105,9 @@ class _Tables:
             if "://" in file.location:
                 raise InvalidInput("query", file.location, "input files on this machine: --query does not read buckets")
             if file.format not in _READERS or file.compression not in _COMPRESSIONS:
-                accepted = f"input files in {', '.join(_READERS)}; all but parquet may be compressed (.gz, .zst)"
+                accepted = (
+                    f"input files in the formats {', '.join(_READERS)}; all but parquet may be compressed (.gz, .zst)"
+                )
                 raise InvalidInput("query", file.location, accepted)
             if file.size_bytes:
                 self._files.setdefault((file.format, file.constants), []).append(file)
@@ -158,7 +162,9 @@ def _path(file: InputFile) -> str:
 def _storable(schema: pa.Schema, query: str) -> pa.Schema:
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
-        raise InvalidInput("query", query, f"columns with different names; {repeated[0]} occurs twice")
+        raise InvalidInput(
+            "query", query, f"a query whose columns have different names; the column {repeated[0]} occurs twice"
+        )
     return schema
 
 

@@ -89,7 +89,7 @@ def problem_here(given: Given) -> str | None:
     """Why an actor could do nothing on this node; found out before a shard is blamed for it."""
     if given.version != __version__:
         return (
-            f"this node has Twoshift {__version__}, the command has {given.version}: install the same version "
+            f"this node has Twoshift {__version__}, and the command has {given.version}: install the same version "
             "on every node"
         )
     for name in given.settings.inputs:

@@ -35,8 +35,8 @@ from twoshift.runtime.llm.remote import KEY, is_address
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
 _NO_ROOM = (
-    "The cluster has too few free CPUs for all preparing processes (one CPU each): the workers prepare the "
-    "remaining rows"
+    "The cluster has too few free CPUs for all preparing processes (one CPU each), so the workers prepare the "
+    "remaining rows themselves"
 )
 _SIGACTION_BYTES = 1024  # more than any system's struct sigaction has
 _logger = logging.getLogger("twoshift")

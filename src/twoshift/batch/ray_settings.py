@@ -11,7 +11,9 @@ from twoshift.errors import Inapplicable, InvalidInput
 
 __all__ = ["RayAddress", "RayResources", "check_ray"]
 
-RayAddress = Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")]
+RayAddress = Annotated[
+    str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a new Ray on this machine")
+]
 RayResources = Annotated[
     dict[str, float],
     setting(
@@ -32,6 +34,8 @@ def check_ray(settings: Any) -> None:
             raise Inapplicable(name, value, "without --engine ray")
     for name, amount in settings.resources.items():
         if name in _RAYS_OWN:
-            raise InvalidInput("resources", name, "custom resources: --threads and --device set CPUs and GPUs")
+            raise InvalidInput(
+                "resources", name, "the name of a custom resource; --threads and --device set CPUs and GPUs"
+            )
         if not 0 < amount < math.inf:
             raise InvalidInput("resources", amount, f"an amount above 0 for the resource {name}")

@@ -232,7 +232,7 @@ def move_after(result: JobResult) -> tuple[JobMove, str]:
             failed = result.last.errors_before + result.last.errors
             return (
                 JobMove.FAIL,
-                f"{failed:,} rows failed, more than max_errors allows; committed parts are kept",
+                f"{failed:,} rows failed, more than `max_errors` allows; committed parts are kept",
             )
         case Ending.LOW_RECALL:
             return (

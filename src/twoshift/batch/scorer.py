@@ -101,7 +101,9 @@ class ShardScorer:
         """Raises Broken where the folder was emptied meanwhile: our part would be one of the job that has it now."""
         if self._plan_file is not None and self._plan_now() != self._plan_file:
             folder = self._plan.settings.output
-            raise Broken(f"{folder} was deleted or replaced while the job ran: this process has stopped writing to it")
+            raise Broken(
+                f"{folder} was deleted or replaced while the job ran, so this process has stopped writing to the folder"
+            )
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""

@@ -106,6 +106,6 @@ TABLE = text("NAME", "a name, or schema.name in PostgreSQL", lambda name: bool(n
 LOCATION = text(plain="the name of a file or folder", fits=is_location)
 INPUT_FORMAT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
 OUTPUT_FORMAT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
-COLUMNS = names("each column once", _is_each_once)
+COLUMNS = names("a list with each column once", _is_each_once)
 TYPES = mapping("columns with types, such as amount=float,zip=string", "column")
-AMOUNTS = mapping("names with amounts, such as a=1,b=0.5", "name", float)
+AMOUNTS = mapping("resource names with amounts, such as a=1,b=0.5", "name", float)

@@ -97,21 +97,23 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # fmt: off
     inputs: Annotated[
         tuple[str, ...],
-        setting("Input: files, folders, patterns, bucket prefixes, or @FILE with a list of them.", names(), "INPUTS")]
+        setting("Input: files, folders, patterns such as 'docs/*.csv', bucket prefixes, or @FILE (a file with a list "
+                "of inputs).", names(), "INPUTS")]
     output: Annotated[
         str, setting("Output folder: a local path, or an s3://, gs:// or az:// prefix.", LOCATION, "-o", "--output")]
     model: Annotated[
         str,
-        setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
+        setting("Model: minilm, smollm, a model folder or file, file.py:Class, or a registered NAME:3 or NAME@prod.")]
     text: Annotated[
         str | None, ROWS,
-        setting("Input column with the text; for pairs of texts (rerankers), the query.", COLUMN)] = None
+        setting("Input column with the text. For a reranker: input column with the query.", COLUMN)] = None
     pair: Annotated[
         str | None, ROWS,
-        setting("Input column with the second text of each pair: the document to rerank.", COLUMN)] = None
+        setting("For a reranker: input column with the document, the second text of each pair.", COLUMN)] = None
     prompt_name: Annotated[
         str | None, ROWS,
-        setting("Name of the model's prompt to put before each text.", shown="the model's default prompt")] = None
+        setting("Name of a prompt that the model defines; Twoshift puts this prompt before each text.",
+                shown="the model's default prompt")] = None
     prompt: Annotated[PromptText, ROWS] = None
     system: Annotated[SystemText, ROWS] = None
     max_tokens: Annotated[MaxTokens, ROWS] = 256
@@ -130,18 +132,21 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         setting("Input columns to pass to a model with named inputs: a,b,c.", COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Override the types of columns (bool, float, int, string): amount=float,zip=string.", TYPES,
+        setting("Types of input columns, in place of the detected types: amount=float,zip=string. A type is bool, "
+                "float, int or string.", TYPES,
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     query: Annotated[
         str | None, HERE, ROWS,
-        setting("SQL query (DuckDB) whose result is the input of the job; the table `input` has the rows of the files.",
+        setting("SQL query (DuckDB) whose result is the input of the job. In the query, the table `input` has the rows "
+                "of the input files.",
                 SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", COLUMNS)] = ()
     input_format: Annotated[
         str | None, ROWS,
-        setting("Input format, if the suffix of the file name does not show it.", INPUT_FORMAT)] = None
-    output_format: Annotated[str, ROWS, setting("Output format.", OUTPUT_FORMAT)] = "parquet"
+        setting("Format of the input files; needed only if the suffixes of the file names do not show the format.",
+                INPUT_FORMAT)] = None
+    output_format: Annotated[str, ROWS, setting("Format of the output files.", OUTPUT_FORMAT)] = "parquet"
     index: Annotated[IndexName, HERE] = None
     index_metric: Annotated[IndexMetric, HERE] = "cos"
     index_key: Annotated[IndexKey, HERE] = None
@@ -150,8 +155,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     answer_table: Annotated[AnswerPlace, HERE] = None
     workers: Annotated[
         int | Literal["auto"],
-        setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs. "
-                "With --on: minimum number of replicas of the model while the job runs.",
+        setting("Number of worker processes; each worker loads its own copy of the model. auto: as many workers as are "
+                "needed to finish within --window. With --on: minimum number of replicas of the model on the server "
+                "while the job runs.",
                 WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
     max_workers: Annotated[
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
@@ -178,24 +184,27 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="A very large job without `shard_rows` gets longer shards, so that it has at most 10,000 "
                      "shards.")] = 30.0
     max_errors: Annotated[
-        str | None, setting("Stop the job if more rows than this fail: a count (100) or a share (1%).")] = None
+        str | None,
+        setting("Stop the job if more rows than this fail: a number of rows (100) or a share of the rows (1%).")] = None
     window: Annotated[
-        str | None, setting("Time until the job must be done, counted from its start: 2h.", span())] = None
+        str | None,
+        setting("Time within which the job must be done, counted from the start of the job: 2h.", span())] = None
     price_usd_per_hour: Annotated[
         float | None, setting("Price of one worker in dollars per hour.", usd(zero=True), "--price")] = None
     grace_seconds: Annotated[
         float,
-        setting("On SIGTERM, time that running shards get to finish.", duration(zero=True), "--grace", shown="30s"),
+        setting("Time that running shards get to finish after a SIGTERM.", duration(zero=True), "--grace", shown="30s"),
     ] = 30.0
     device: Annotated[Device, HERE] = "auto"
     precision: Annotated[Precision, HERE] = None
     threads: Annotated[Threads, HERE] = None
     preparers: Annotated[
         int | None,
-        setting("Processes per worker (on Ray: in total) that read, tokenise and write rows; 0 uses threads instead.",
+        setting("Number of processes per worker that read, tokenise and write rows; 0: threads of the worker do this. "
+                "On Ray: number of these processes in total.",
                 whole(0, 1024), shown="as many as a GPU needs; 0 on a CPU",
-                more="For encoders only. At most the number of usable cores. On Ray: actors of one CPU each, divided "
-                     "among the workers. See [jobs](jobs.md#preparing-processes).")] = None
+                more="For encoders only. The maximum is the number of usable cores. On Ray, these processes are actors "
+                     "with one CPU each, divided among the workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     adapter: Annotated[
         str | None, HERE,
@@ -211,7 +220,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     registry: Annotated[RegistryLocation, HERE] = None
     against: Annotated[
         str | None, HERE,
-        setting("Also run this model (NAME:3), and report how much its answers differ from those of --model.",
+        setting("Also run this registered model (NAME:3), and report how much the answers of the two models differ.",
                 more="The output has only the answers of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
@@ -226,15 +235,18 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         float, key("Replace a worker that makes no progress for this time.", duration())] = 300.0
     weight: Annotated[
         float, SERVER,
-        setting("With --on: weight of the job among other jobs. A job of weight 2 gets twice the capacity of weight 1.",
+        setting("With --on: weight of the job among other jobs. A job of weight 2 gets twice the capacity "
+                "of a job of weight 1.",
                 count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
         str | None, SERVER,
         setting("With --on: hours during which the job may run: 22:00-06:00, or 'mon-fri 22:00-06:00, sat, sun'.",
-                more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
+                more="A span that passes midnight belongs to the day on which it begins: `fri 22:00-06:00` ends on "
+                     "Saturday.")] = None
     tz: Annotated[
         str | None, SERVER,
-        setting("With --hours: time zone of the hours: Europe/Berlin.", ZONE, shown="the server's")] = None
+        setting("With --hours: time zone of the hours, such as Europe/Berlin.", ZONE,
+                shown="the server's time zone")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",
@@ -245,13 +257,13 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="See [webhooks](triggers.md).")] = ()
     endpoint: Annotated[
         str | None, BATCH, ROWS,
-        key("Set by the server for a [batch](batches.md): the endpoint of its requests.")] = None
+        key("Set by the server for a [batch](batches.md): the API endpoint of the requests.")] = None
     adapters: Annotated[
-        tuple[str, ...], BATCH, key("Set by the server for a batch: the adapters that its requests name.", names())
+        tuple[str, ...], BATCH, key("Set by the server for a batch: the adapters that the requests name.", names())
     ] = ()
     due_unix_s: Annotated[
         float | None, BATCH,
-        key("Set by the server for a batch: the deadline of the batch in Unix seconds, in place of a window.")] = None
+        key("Set by the server for a batch: the deadline of the batch in Unix seconds, in place of `window`.")] = None
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -364,7 +376,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def check_prompt_name(self, prompts: Mapping[str, str]) -> None:
         """Whether the model has the prompt that is named; raises InvalidInput."""
-        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"a model with prompts: {self.model} has none"
+        named = f"one of the model's prompts: {', '.join(sorted(prompts))}"
+        accepted = named if prompts else f"a model that defines prompts; {self.model} defines none"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
 
     @property

@@ -159,7 +159,8 @@ class Summary(msgspec.Struct, frozen=True):
         """The same with what became of its index: without a good one it is not done."""
         if index is None or index.switched:
             return msgspec.structs.replace(self, index=index)
-        reason = f"recall@10 of the index is {index.recall:.4f}, below {index.required:g}: the index was not activated"
+        low = f"recall@10 of the index is {index.recall:.4f}, below the minimum of {index.required:g}"
+        reason = f"{low}, so searches do not use the index"
         return msgspec.structs.replace(self, index=index, state="low recall", reason=reason, shards_done=self.shards)
 
     @property
@@ -257,7 +258,7 @@ def _live_cards(beside: Percentiles, alone: Percentiles | None, slo_s: float | N
         ("p50", beside.p50_s, alone and alone.p50_s),
         ("p99", beside.p99_s, alone and alone.p99_s),
     ):
-        then = "beside the job" if then_s is None else f"{1e3 * then_s:.3g} ms without the job"
+        then = "while the job was running" if then_s is None else f"{1e3 * then_s:.3g} ms without the job"
         goal = "" if slo_s is None else f"objective {1e3 * slo_s:.3g} ms; "
         state = "plain" if slo_s is None else "good" if now_s <= slo_s else "bad"
         yield report.Card(f"live {name}", f"{1e3 * now_s:.3g} ms", f"{goal}{then}", state)
@@ -267,7 +268,9 @@ def _words(summary: Summary) -> list[str]:
     words = [] if summary.parity is None else list(parity_words(summary.parity))
     if summary.precision_parity is not None:
         near = f"{summary.precision_parity:.4f}"
-        words.append(f"In {summary.precision} the answers' parity with fp32 is {near} on the job's first rows.")
+        words.append(
+            f"On the job's first rows, answers in {summary.precision} have a parity of {near} with answers in fp32."
+        )
     if (quality := summary.quality) is not None:
         over = f"{quality.measure}, {counted(quality.rows, 'row')}; at least {quality.at_least:g} was required"
         words.append(f"Quality in {summary.precision}, measured before the start: {quality.figure:.4f} ({over}).")
@@ -286,13 +289,13 @@ def _words(summary: Summary) -> list[str]:
     words += _token_words(summary)
     words += _lane_words(summary)
     words.append(
-        f"{counted(summary.retries, 'shard')} retried, "
-        f"{counted(summary.speculated, 'speculative copy', 'speculative copies')}, "
-        f"{counted(len(summary.deaths), 'worker')} died, "
-        f"{counted(summary.failed_calls, 'call')} split and retried, "
-        f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
-        f"{summary.device_s + summary.wasted_s:,.1f} device seconds produced no output: measuring, checks, and work "
-        "that was lost or done twice."
+        f"Shards retried: {summary.retries:,}. Speculative copies of shards: {summary.speculated:,}. Workers that "
+        f"died: {len(summary.deaths):,}. Calls split and retried: {summary.failed_calls:,}. Rows truncated to the "
+        f"model's maximum length: {summary.truncated:,}."
+    )
+    words.append(
+        f"{summary.wasted_s:,.1f} of {summary.device_s + summary.wasted_s:,.1f} device seconds produced no output: "
+        "they were used for measuring, for checks, and for work that was lost or done twice."
     )
     words += _run_words(summary)
     return words
@@ -307,21 +310,22 @@ def _run_words(summary: Summary) -> Iterator[str]:
     if changes := sum(len(run.scaling) for run in summary.runs):
         most = max(workers for run in summary.runs for _, workers, _ in run.scaling)
         yield (
-            f"The number of workers was changed {counted(changes, 'time')} to finish within the window; it was "
-            f"{most:,} at most."
+            f"The number of workers was changed {counted(changes, 'time')} to finish within the window; the "
+            f"maximum was {counted(most, 'worker')}."
         )
     if summary.predicted_s and summary.state == "done":
         cost = ""
         if summary.usd is not None:
             expected = summary.usd * summary.predicted_s / max(1e-9, summary.elapsed_s)
-            cost = f" and {dollars(expected)} (actual: {dollars(summary.usd)})"
-        yield f"Predicted from the first rows: {summary.predicted_s:,.1f} s (actual: {summary.elapsed_s:,.1f} s){cost}."
+            cost = f" and a cost of {dollars(expected)} (actual: {dollars(summary.usd)})"
+        took = f"a duration of {summary.predicted_s:,.1f} s (actual: {summary.elapsed_s:,.1f} s)"
+        yield f"The first rows predicted {took}{cost}."
 
 
 def _token_words(summary: Summary) -> Iterator[str]:
     """Of a language model."""
     if summary.output_tokens:
-        read, made = f"{summary.tokens:,} prompt tokens", f"{summary.output_tokens:,} generated"
+        read, made = f"{summary.tokens:,} prompt tokens", f"{summary.output_tokens:,} generated tokens"
         saved = summary.cached_tokens / max(1, summary.tokens)
         yield f"{read}, {summary.cached_tokens:,} of them ({saved:.0%}) read from the prefix cache; {made}."
         yield from token_price_words(summary)
@@ -331,23 +335,25 @@ def token_price_words(summary: Summary) -> Iterator[str]:
     """Of a language model with a price."""
     read, made = summary.usd_per_million_input, summary.usd_per_million_output
     if read is not None and made is not None:
-        yield f"{dollars(read)} per million input tokens, {dollars(made)} per million output tokens."
+        yield f"Cost: {dollars(read)} per million input tokens, {dollars(made)} per million output tokens."
 
 
 def _lane_words(summary: Summary) -> Iterator[str]:
     """What it took from replicas that serve, and whether anybody noticed."""
     if not summary.harvested_s:
         return
-    riding = f"{summary.riding_s:,.1f} of them in calls that also contained live rows"
+    riding = f"including {summary.riding_s:,.1f} s in calls that also contained live rows"
     yield (
-        f"{summary.harvested_s:,.1f} device seconds came from idle time of serving replicas, {riding}; "
-        f"{summary.dedicated_s:,.1f} came from dedicated workers."
+        f"The job used {summary.harvested_s:,.1f} s of idle device time of serving replicas, {riding}. Dedicated "
+        f"workers added {summary.dedicated_s:,.1f} s of device time."
     )
     if summary.live is not None and summary.live.beside is not None:
         told = _latency(summary.live.beside)
         alone = f"; while the job was paused: {_latency(summary.live.alone)}" if summary.live.alone else ""
         slowdown = summary.live.slowdown
-        cost = "" if slowdown is None else f" The job multiplied the median live latency by {slowdown:.2f}."
+        cost = (
+            "" if slowdown is None else f" The median with the job is {slowdown:.2f} times the median without the job."
+        )
         yield f"Latency of live requests while the job was running: {told}{alone}.{cost}"
 
 
@@ -359,8 +365,9 @@ def against_words(made: AgainstReport) -> Iterator[str]:
     """How far the answers are from another model's."""
     told = f"mean {made.mean:.4g}, p50 {made.p50:.4g}, p99 {made.p99:.4g}, largest {made.worst:.4g}"
     yield (
-        f"Compared with {made.stable} over {counted(made.rows, 'row')}, the difference of the answers ({made.kind}, 0 "
-        f"to 1) is {told}; {made.share_above:.2%} of the rows differ by more than {made.bound:g}."
+        f"Difference between the answers of {made.candidate} and {made.stable} ({made.kind}; 0 means equal, 1 is the "
+        f"maximum) over {counted(made.rows, 'row')}: {told}. {made.share_above:.2%} of the rows differ by more than "
+        f"{made.bound:g}."
     )
     if made.failed_candidate or made.failed_stable:
         only = f"{counted(made.failed_candidate, 'row')} failed only with {made.candidate}"
@@ -375,7 +382,7 @@ def load_words(load: LoadReport) -> Iterator[str]:
     rows = counted(load.rows, "row")
     yield f"{rows} loaded into {load.into}, table {load.table} ({', '.join(parts)}){pace}."
     if load.keyless:
-        yield f"Rows without a key, which were not loaded: {load.keyless:,}. The parts in the output folder have them."
+        yield f"Rows without a key, which were not loaded: {load.keyless:,}. The output folder contains these rows."
     if load.problem:
         yield f"Not all rows are loaded: {load.problem}"
 
@@ -386,15 +393,15 @@ def parity_words(parity: ParityReport) -> Iterator[str]:
         yield f"Parity could not be measured: {parity.problem}"
     if not parity.rows:
         return
-    again = f"{counted(parity.rows, 'row')} scored again one row at a time, as for live requests"
+    again = f"{counted(parity.rows, 'row')} scored again one at a time, as for live requests"
     figures = ", ".join(_compared(parity))
     reached = " NOT reached" if parity.passed is False else ""
     yield f"Parity{reached}: {again}, and compared with the job's answers: {figures}."
     if parity.tokens and parity.unequal:
         yield (
-            "Answers can differ because the arithmetic of a step depends on the other sequences in its batch, and "
-            "because of sampling: one different token changes all later tokens. On a GPU, --batch-invariant makes more "
-            "greedy answers equal, but not all."
+            "Answers can differ because rounding in a forward call depends on the other sequences in the call, and "
+            "because of sampling. One different token changes all later tokens of the answer. On a GPU, "
+            "--batch-invariant makes more greedy answers equal, but not all."
         )
 
 
@@ -402,7 +409,7 @@ def _compared(parity: ParityReport) -> Iterator[str]:
     if parity.tokens:
         share = parity.agreeing_tokens / parity.tokens
         yield f"{counted(parity.unequal, 'row')} with a different answer"
-        yield f"{share:.0%} of {parity.tokens:,} tokens agree before the first difference"
+        yield f"{share:.0%} of {parity.tokens:,} tokens are equal, counted up to the first difference in each answer"
         return
     if parity.worst_cosine is not None:
         yield f"lowest cosine similarity {parity.worst_cosine:.7f}"

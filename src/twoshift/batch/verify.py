@@ -147,10 +147,10 @@ def refuse_damaged(folder: str, damaged: list[PartCheck], is_stream: bool = Fals
     more = f"; and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
     if is_stream:  # its rows may be gone from the source
         them = "it" if len(damaged) == 1 else "them"
-        advice = f"restore {them} from a backup, or begin again with another output folder"
+        advice = f"restore {them} from a backup, or start the stream again with another output folder"
         raise Broken(f"{folder}/{named}{more}: {advice}")
     them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
-    see = f" `twoshift verify {folder}` names them all." if more else ""
+    see = f" `twoshift verify {folder}` lists all damaged parts." if more else ""
     raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} recomputed.{see}")
 
 
@@ -160,7 +160,7 @@ def _name(plan: Plan, shard: int) -> str:
 
 def resized(size: int, wanted: int) -> str:
     """What is said of a part whose size is not what it was."""
-    return f"has {size:,} bytes, but {wanted:,} were written"
+    return f"has {size:,} bytes, but {wanted:,} bytes were written"
 
 
 def _checked(output: Blobs, plan: Plan, shard: int, listing: Listing) -> PartCheck:
@@ -173,7 +173,11 @@ def _checked(output: Blobs, plan: Plan, shard: int, listing: Listing) -> PartChe
             seal = seal_of(file)
         if seal not in seals:
             wanted = {each.size_bytes for each in seals}
-            why = "is damaged: its checksum differs" if seal.size_bytes in wanted else resized(seal[0], max(wanted))
+            why = (
+                "is damaged: its checksum differs from the recorded checksum"
+                if seal.size_bytes in wanted
+                else resized(seal[0], max(wanted))
+            )
             return PartCheck(name, PartState.DAMAGED, why)
         stats = read_record(output, location, seal) or _stats(output, plan, shard)
     except (OSError, Broken, InvalidInput) as error:
@@ -194,7 +198,7 @@ def _stats(output: Blobs, plan: Plan, shard: int) -> PartStats:
 def _with_rows(plan: Plan, shard: int, name: str, state: PartState, stats: PartStats) -> PartCheck:
     rows = plan.shard_rows(shard)
     if stats.shard != shard:
-        return PartCheck(name, PartState.DAMAGED, f"contains the output of another shard, {stats.shard}")
+        return PartCheck(name, PartState.DAMAGED, f"contains the output of another shard (shard {stats.shard})")
     if rows is not None and stats.rows != rows:
-        return PartCheck(name, PartState.DAMAGED, f"has {stats.rows:,} rows, but its shard has {rows:,}")
+        return PartCheck(name, PartState.DAMAGED, f"has {stats.rows:,} rows, but its shard has {rows:,} rows")
     return PartCheck(name, state, stats=stats)

@@ -14,12 +14,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_RETRY_S = 60.0
 _ACCEPTED = {
     errno.ENOENT: "a file or folder that exists",
-    errno.ENOTDIR: "a path whose parents are all folders",
+    errno.ENOTDIR: "a path in which every parent is a folder",
     errno.EISDIR: "a file, not a folder",
     errno.ELOOP: "a path without circular symbolic links",
     errno.ENAMETOOLONG: "a shorter file name",
-    errno.EACCES: "a path that the current user has permission for",
-    errno.EPERM: "a path that the current user has permission for",
+    errno.EACCES: "a path that the current user may access",
+    errno.EPERM: "a path that the current user may access",
     errno.EROFS: "a folder on a writable filesystem",
     errno.EXDEV: "a temporary file on the same filesystem as the output",
 }

@@ -38,7 +38,7 @@ class Roots:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
             allowed = (
-                ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key may use none of them"
+                ", ".join(self.own) or "a folder in the server's `job_roots`; this API key may not use any of them"
             )
             kind = InvalidInput if _is_odd(location) else OutsideRoots
             raise kind(field, location, f"a location below {allowed}")
@@ -67,9 +67,8 @@ def check_root(root: str, field: str) -> None:
     is_place = is_bucket(root) or _is_broker(root) if "://" in root else Path(root).is_absolute()
     if not is_place or _is_odd(root):
         accepted = "an absolute path such as /data/search, or an s3://, gs:// or az:// prefix"
-        raise InvalidInput(
-            field, root, f"{accepted}; for streams also nats://host:4222/SUBJECT, kafka://, postgresql://"
-        )
+        brokers = "nats://host:4222/SUBJECT, kafka://host:9092/TOPIC or postgresql://host/DATABASE"
+        raise InvalidInput(field, root, f"{accepted}; for streams also {brokers}")
 
 
 def _is_broker(root: str) -> bool:

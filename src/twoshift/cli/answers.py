@@ -16,7 +16,7 @@ from twoshift.cli.output import note, plain
 from twoshift.cli.rows import Line, Parse, line_chunks
 from twoshift.engine import Engine, RowFuture
 from twoshift.engine.prepare import prepared_parts
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, Malformed, UnusableModel
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring.stored_profiles import stored_profile
@@ -62,7 +62,7 @@ def answer_lines(runtime: Runtime, stream: BinaryIO, parse: Parse, out: Answers,
                 out.write(answer)
             out.flush()
         if not out.rows:
-            raise InvalidInput("input", None, "at least one input line, in the file or on standard input")
+            raise Malformed("input", "at least one line with a row; the file or the standard input has none")
         return out.finish()
 
 
@@ -108,8 +108,8 @@ def _answers(engine: Engine, lines: list[Line], parse: Parse) -> Iterator[_Answe
 def _check_names(names: Collection[str], info: RuntimeInfo) -> None:
     """Refuse columns that would take the place of our own fields."""
     if taken := sorted(_OWN_FIELDS.intersection(names)):
-        accepted = f"a model without an output column named {', '.join(taken)}, which is reserved: rename that column"
-        raise InvalidInput("model", info.model, accepted)
+        why = f"returns a column with the reserved name {taken[0]}; give this column another name"
+        raise UnusableModel("model", info.model, why)
 
 
 def _result(info: RuntimeInfo, number: int, truncated: bool, future: RowFuture) -> _Answer:
@@ -174,7 +174,7 @@ class Answers:
         if self._truncated:
             some = ", ".join(map(str, self._truncated[:_NAMED_LINES]))
             more = ", ..." if len(self._truncated) > _NAMED_LINES else ""
-            rows = "1 row was" if len(self._truncated) == 1 else f"{len(self._truncated):,} rows were"
-            limit = self._info.max_row_tokens
-            note(f"{rows} longer than the model's limit of {limit:,} tokens and truncated: line {some}{more}")
+            count, limit = len(self._truncated), self._info.max_row_tokens
+            rows, lines = ("1 row was", "line") if count == 1 else (f"{count:,} rows were", "lines")
+            note(f"{rows} truncated to the model's limit of {limit:,} tokens: {lines} {some}{more}")
         return 2 if self._failed else 0

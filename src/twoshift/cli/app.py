@@ -5,6 +5,6 @@ from twoshift.cli.commands import group
 __all__ = ["app"]
 
 app = group(
-    "One model, two shifts: live requests inside an SLO, batch jobs in the idle time of the same devices.",
+    "Serve live requests within an SLO, and run batch jobs in the idle time of the same devices.",
     "twoshift plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50",
 )

@@ -20,13 +20,14 @@ from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
 from twoshift.errors import Inapplicable, InvalidInput, WrongState
+from twoshift.units import counted
 
 __all__ = ["app"]
 
 app = typer.Typer(
     help="Submit, list, show, cancel and retry batches of API requests on a server.", no_args_is_help=True
 )
-_COLUMNS = ("<<batch", "<status", "done", "failed", "left", "<created", "<expires", "<model")
+_COLUMNS = ("<<batch", "<status", "done", "failed", "time left", "<created", "<expires", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
 _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
 _POLL_S = 0.5
@@ -41,9 +42,14 @@ Output = Annotated[
 
 @command(app, "submit", "twoshift batch submit requests.jsonl --wait --on http://127.0.0.1:8000", SERVER_FIELDS)
 def submit_command(
-    requests: Annotated[Path, typer.Argument(help="File with one JSON object per line: custom_id, method, url, body.")],
+    requests: Annotated[
+        Path,
+        typer.Argument(
+            help="File with one request per line: a JSON object with the keys custom_id, method, url and body."
+        ),
+    ],
     on: On = None,
-    window: Annotated[str, text("Time until the batch must be done, counted from now: 24h, 90m.")] = "24h",
+    window: Annotated[str, text("Time until the batch must be done, counted from now, such as 24h or 90m.")] = "24h",
     endpoint: Annotated[
         str | None, text("API endpoint of the requests, such as /v1/embeddings.", shown="the url of the first line")
     ] = None,
@@ -54,7 +60,8 @@ def submit_command(
     """Upload a file of API requests to a server and run it as a batch."""
     _check_output(output, wait)
     if not requests.is_file():
-        raise InvalidInput("requests", str(requests), "an existing file")
+        wrong = "is a folder" if requests.is_dir() else "does not exist"
+        raise InvalidInput("requests", str(requests), f"a file with one JSON request per line; this path {wrong}")
     server = server_at(on)
     asked = {"endpoint": endpoint or _endpoint_of(requests), "completion_window": window}
     file = server.upload(requests, {"purpose": "batch"})
@@ -95,7 +102,8 @@ def retry_command(
     window: Annotated[
         str | None,
         text(
-            "Time until the batch must be done, counted from now: 24h, 90m.", shown="the window of the original batch"
+            "Time until the batch must be done, counted from now, such as 24h or 90m.",
+            shown="the window of the original batch",
         ),
     ] = None,
     wait: Wait = False,
@@ -124,7 +132,7 @@ def results_command(
     found = server.get(_path(batch))
     file_id = found["error_file_id" if errors else "output_file_id"]
     if found["status"] not in _OVER:
-        raise WrongState("batch", found["status"], "only a batch that has ended has results")
+        raise WrongState("batch", found["status"], "its results are available when the batch has ended")
     if file_id is not None:
         _write(server, file_id, output)
         if output is not None:
@@ -159,7 +167,9 @@ def _followed_and_told(
 
 def _check_output(output: str | None, wait: bool) -> None:
     if output is not None and not wait:
-        raise Inapplicable("output", output, "without --wait: run `twoshift batch results` when the batch has ended")
+        raise Inapplicable(
+            "output", output, "without --wait; `twoshift batch results` writes the results of an ended batch"
+        )
 
 
 def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +209,7 @@ def _endpoint_of(requests: Path) -> str:
         )
     except (KeyError, TypeError):
         wrong = "the first line has no `url`, and --endpoint is not set"
-    raise InvalidInput("requests", str(requests), f"a file with one JSON request per line: {wrong}")
+    raise InvalidInput("requests", str(requests), f"a file with one JSON request per line; {wrong}")
 
 
 def _why_it_waits(server: ServerClient, batch: dict[str, Any]) -> list[str]:
@@ -248,17 +258,18 @@ def _lines(batch: dict[str, Any]) -> list[str]:
     """A batch in words."""
     counts = batch["request_counts"]
     lines = [f"{batch['id']}: {batch['status']}"]
-    lines.append(f"{batch['model'] or 'a model'} at {batch['endpoint']}, within {batch['completion_window']}")
+    model = batch["model"] or "not known yet"
+    lines.append(f"model {model}, endpoint {batch['endpoint']}, window {batch['completion_window']}")
     lines.append(f"created {shown_time(batch['created_at'])}, expires {shown_time(batch['expires_at'])}")
     left = f", {shown_left(batch['left_s'])} left" if batch["left_s"] is not None else ""
-    told = f"{counts['completed']:,} of {counts['total']:,} requests done, {counts['failed']:,} failed{left}"
+    told = f"{counts['completed']:,} of {counts['total']:,} requests completed, {counts['failed']:,} failed{left}"
     lines.append(f"{told}; {batch['usage']['total_tokens']:,} tokens" if batch["status"] in _OVER else told)
     errors = (batch["errors"] or {"data": []})["data"]
     for error in errors[:_NAMED]:
         where = "" if error["line"] is None else f"line {error['line']}: "
         lines.append(f"{where}{error['message']} ({error['code']})")
     if len(errors) > _NAMED:
-        lines.append(f"and {len(errors) - _NAMED:,} more")
+        lines.append(f"and {counted(len(errors) - _NAMED, 'more error')}")
     return lines
 
 
@@ -269,4 +280,4 @@ def _errors_of(server: ServerClient, batch: dict[str, Any]) -> str:
 def _show(server: ServerClient, batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
     show(as_json, batch, *_lines(batch), *more)
     if batch["error_file_id"] is not None and not as_json:
-        typer.echo(f"Failed requests: {_errors_of(server, batch)}")  # in one piece
+        typer.echo(f"To see the failed requests: {_errors_of(server, batch)}")  # in one piece

@@ -19,11 +19,11 @@ _INTRO = """# Configuration
 
 `make docs` generates this page from the program; a test checks that the page is up to date.
 
-`twoshift run job.toml` reads a job, `twoshift stream stream.toml` a stream, `twoshift serve --config server.toml` a
-server. The files are TOML. Options on the
-command line override the file. An unknown key is an error that names the nearest known one. A list with one text may be
-written as a single text. A duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths start at
-the current folder, not at the folder of the file.
+Three commands read TOML files: `twoshift run job.toml` (a job), `twoshift stream stream.toml` (a stream) and
+`twoshift serve --config server.toml` (a server). Options on the command line override the file. An unknown key is an
+error, and the message names the most similar known key. A list with one text may be written as a single text. A
+duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths start at the current folder, not at
+the folder of the file.
 """
 _TYPES = {
     bool: "true or false", int: "whole number", float: "number", str: "text", tuple[str, ...]: "list of texts",
@@ -39,8 +39,10 @@ def render_configuration() -> str:
     fixed = _named(each for each in fields if {Mark.ROWS, Mark.SHARDS} & {*each.marks})
     here = _named(each for each in fields if Mark.HERE in each.marks)
     job = [
-        f"A resumed job must have the same {fixed}, the same input and the same model; the rest may change.\n",
-        f"`POST /v1/jobs` takes the same keys as JSON, except {here}: a server's jobs run on its own replicas.\n",
+        f"A resumed job must have the same input, the same model, and the same values of {fixed}. All other keys may "
+        "change.\n",
+        f"`POST /v1/jobs` takes the same keys as JSON. It does not take {here}, because a job on a server runs on the "
+        "replicas of the server.\n",
     ]
     of_job = ", ".join(f"`{name}`" for name in declared(StreamJobSettings))
     stream = ["## A stream\n", f"A stream also has these keys of a job: {of_job}.\n"]

@@ -14,10 +14,19 @@ _INTRO = """# The command line
 
 `make docs` generates this page from the program; a test checks that the page is up to date.
 
-Every command takes `--help`. All commands except `serve`, `plan ui` and `batch results` take `--json` (one JSON object
-on stdout, numbers unrounded; notes go to stderr). Exit codes: 0 done, 1 something is damaged, 2 bad usage or bad input,
-75 try again later, 130 interrupted; [jobs](jobs.md#stopping) lists further exit codes of `run`. Numbers may have units
-and suffixes: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
+Every command has the option `--help`. All commands except `serve`, `plan ui` and `batch results` have the option
+`--json`, which prints one JSON object with unrounded numbers on stdout. Notes always go to stderr. A number may have a
+unit or a suffix: `12h`, `90m`, `1e9`, `400M`, `80GB`, `7B`, `5GB/s`, `40%`.
+
+| exit code | meaning |
+|---|---|
+| 0 | The command succeeded. |
+| 1 | Data is damaged, or a check failed. |
+| 2 | The command line or the input is wrong; the message says what is accepted. |
+| 75 | The server cannot do this now; try again later. |
+| 130 | The command was interrupted. |
+
+`twoshift run` has [further exit codes](jobs.md#stopping).
 """
 
 

@@ -12,7 +12,7 @@ from twoshift.cli.model_options import ERROR_FIELDS, RowModel, TextLoading, load
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.rows import opened, text_row
-from twoshift.errors import InvalidInput
+from twoshift.errors import UnusableModel
 
 __all__ = ["embed_command"]
 
@@ -26,7 +26,7 @@ def embed_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Compute embeddings of texts: print one JSON object per input line, in order."""
+    """Compute embeddings of texts, and print one JSON object per input line, in the same order."""
     asked = TextLoading(**given_of(TextLoading, given))
     with opened(texts, "TEXTS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
@@ -36,6 +36,6 @@ def embed_command(
             outputs = runtime.info.outputs
             if outputs and "embedding" not in outputs:
                 runtime.close()
-                accepted = f"an embedding model; this model returns {', '.join(outputs)}: use `twoshift score`"
-                raise InvalidInput("model", model, accepted)
+                why = f"returns {', '.join(outputs)} and no embeddings; use `twoshift score`"
+                raise UnusableModel("model", model, why)
             return answer_lines(runtime, stream, text_row, Answers(out, as_json, runtime.info))

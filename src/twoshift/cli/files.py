@@ -9,31 +9,36 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.errors import InvalidInput, TooLarge, UnusableModel
 
-__all__ = ["check_writable", "read_text", "write_text"]
+__all__ = ["CLOSED_STDIN", "check_writable", "read_text", "write_text"]
 
 _LIMIT_BYTES = 256 * 1024 * 1024
+CLOSED_STDIN = "reads the standard input, which is closed; pipe rows in, or name a file"
 
 
 def read_text(path: str, field: str, kind: str) -> str:
     """The file's text (`-`: standard input); `kind` says in an error what was expected."""
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise UnusableModel(field, path, CLOSED_STDIN)
             data = sys.stdin.buffer.read(_LIMIT_BYTES + 1)
         else:
             with Path(path).open("rb") as file:
                 data = file.read(_LIMIT_BYTES + 1)
-    except (OSError, ValueError, AttributeError) as error:  # closed, standard input is None
+    except InvalidInput:
+        raise
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(field, path, f"{kind} that can be read ({reason})") from None
+        raise UnusableModel(field, path, f"cannot be read ({reason}); expected {kind}") from None
     if len(data) > _LIMIT_BYTES:
         raise TooLarge(field, path, f"a file of at most {_LIMIT_BYTES // 2**20} MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInput(field, path, f"{kind} in UTF-8 (line {line} is not)") from None
+        raise InvalidInput(field, path, f"{kind} in UTF-8; line {line} is not valid UTF-8") from None
     if "\0" in text:
         raise InvalidInput(field, path, f"{kind}; this file is binary")
     if not text.strip():
@@ -51,10 +56,12 @@ def check_writable(path: str | None, field: str, *, others: Sequence[str | None]
             raise InvalidInput(field, path, "the name of a file to write")
         if not target.parent.is_dir():
             raise InvalidInput(field, path, f"a file in an existing folder; {target.parent} does not exist")
-        if _is_device(Path(path), target) or any(other and Path(other).resolve() == target for other in others):
-            raise InvalidInput(field, path, "a regular file that no other option of this command uses")
+        if _is_device(Path(path), target):
+            raise InvalidInput(field, path, "the name of a regular file, not of a device such as /dev/stdout")
+        if any(other and Path(other).resolve() == target for other in others):
+            raise InvalidInput(field, path, "another file; this command already uses this file for something else")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise InvalidInput(field, path, "a file that the current user may write")
+            raise InvalidInput(field, path, "a file that the current user has the permission to write")
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(field, path, f"a file that can be written ({reason})") from None

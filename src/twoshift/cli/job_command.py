@@ -35,7 +35,7 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     lines = [f"To resume the job on this machine: {shlex.join(words)}"]
     if settings.get("json_schema") is not None:
         shown = f"twoshift jobs show {job['id']}{on} --json"
-        lines.append(f"First save settings.json_schema of `{shown}` as {_SCHEMA_FILE}.")
+        lines.append(f"First save `settings.json_schema` from the output of `{shown}` as the file {_SCHEMA_FILE}.")
     if there := [word for each in said if Mark.SERVER in each.marks for word in _words(each, settings)]:
         kept = (
             f" `twoshift jobs resume {job['id']}{on}` keeps these options." if job.get("state") != "cancelled" else ""
@@ -43,7 +43,7 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
         lines.append(f"These options apply only on a server: {shlex.join(there)}.{kept}")
     file_only = [each.name for each in said if not each.setting.has_option]
     return lines + [
-        f"This setting has no option; put it into a job file: {name} = {settings[name]}" for name in file_only
+        f"The setting {name} has no option; write it into a job file: {name} = {settings[name]}" for name in file_only
     ]
 
 

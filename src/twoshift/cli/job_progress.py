@@ -65,11 +65,11 @@ class JobProgress:
         """What lay in the output folder; the model is there."""
         self._loaded()
         if resumed is not None:
-            note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards done.")
+            note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards are done.")
         if resumed is not None and resumed.gone:
             more = f" and {len(resumed.gone) - _NAMED:,} more" if len(resumed.gone) > _NAMED else ""
             note(
-                "The job was done, but these parts are missing and are computed again: "
+                "These parts of the finished job are missing and are computed again: "
                 f"{', '.join(resumed.gone[:_NAMED])}{more}."
             )
 
@@ -78,7 +78,7 @@ class JobProgress:
         self._loaded()
         self._warn(now)
         if now.load_problem and now.load_problem != self._load_problem:
-            note(f"The results cannot be loaded now; the job continues: {now.load_problem}")
+            note(f"The job continues, but its results cannot be loaded into the database now: {now.load_problem}")
         self._load_problem = now.load_problem
         if self._bar is not None:
             self._bar.update(self._task, completed=now.share, description=self._fitted(now))
@@ -148,11 +148,11 @@ def _parts(now: JobSnapshot, has_window: bool, is_wide: bool) -> list[str]:
         f"{now.shards_done:,}/{now.shards:,} shards",
     ]
     if now.rows_loaded is not None:
-        parts.append(f"{_short(now.rows_loaded)} loaded")
+        parts.append(f"{_short(now.rows_loaded)} rows loaded")
     if now.left_s is not None:
         parts.append(f"{format_duration(now.left_s)} left")
     if has_window and now.outlook.chance is not None:
-        parts.append(f"{now.outlook.chance:.0%} in time")
+        parts.append(f"{now.outlook.chance:.0%} likely in time")
     if now.usd is not None:
         parts.append(dollars(now.usd))
     if now.errors:

@@ -22,9 +22,9 @@ app = typer.Typer(
     help="List, show, pause, resume and cancel jobs on a server; show their logs and webhook deliveries.",
     no_args_is_help=True,
 )
-_COLUMNS = ("<<job", "<<state", "done", "rows", "errors", "left", "<<model")
-_LESS = ("left", "rows", "model", "errors")  # left out on a narrow terminal, in this order
-_DELIVERY_COLUMNS = ("<<at", "<what", "<<of", "<webhook", "<state", "attempts", "<last")
+_COLUMNS = ("<<job", "<<state", "done", "rows", "errors", "time left", "<<model")
+_LESS = ("time left", "rows", "model", "errors")  # left out on a narrow terminal, in this order
+_DELIVERY_COLUMNS = ("<<created", "<event", "<<subject", "<webhook", "<state", "attempts", "<last reply")
 _SETTLE_S, _POLL_S = 2.0, 0.2
 JobId = Annotated[str, typer.Argument(help="Job id, as `twoshift jobs list` shows it.")]
 
@@ -32,7 +32,7 @@ JobId = Annotated[str, typer.Argument(help="Job id, as `twoshift jobs list` show
 @command(app, "list", "twoshift jobs list --on http://127.0.0.1:8000", SERVER_FIELDS)
 def list_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N entries.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N jobs.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest jobs of a server."""
@@ -53,7 +53,7 @@ def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 
 @command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Pause a job: running shards finish, and no new ones start until `jobs resume`."""
+    """Pause a job: running shards finish, and no new shards start until `twoshift jobs resume`."""
     _change(job, "pause", on, as_json)
 
 
@@ -79,7 +79,7 @@ def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 @command(app, "deliveries", "twoshift jobs deliveries --on http://127.0.0.1:8000", SERVER_FIELDS)
 def deliveries_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N entries.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N deliveries.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest webhook deliveries and the status of each reply."""
@@ -166,7 +166,11 @@ def _here_lines(job: dict[str, Any], is_here: bool, on: str) -> list[str]:
         return []
     if job["state"] not in ("paused", "failed", "cancelled"):
         return []
-    there = [] if job["state"] == "cancelled" else [f"To resume on the server: twoshift jobs resume {job['id']}{on}"]
+    there = (
+        []
+        if job["state"] == "cancelled"
+        else [f"To resume the job on the server: twoshift jobs resume {job['id']}{on}"]
+    )
     seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
     return [*there, *(local_lines(job, on) if seen else [])]
 
@@ -176,11 +180,11 @@ def job_lines(job: dict[str, Any]) -> list[str]:
     settings, done = job["settings"], job["progress"]
     reason = job["reason"] if job["reason"] not in (job["state"], _state(job)) else ""
     lines = [f"{job['id']}: {_state(job)}{': ' + reason if reason else ''}"]
-    lines.append(f"{_model(settings)} over {', '.join(settings['inputs'])} to {settings['output']}")
+    lines.append(f"model {_model(settings)}, input {', '.join(settings['inputs'])}, output {settings['output']}")
     if done:
         left = f", {_left(job)} left" if _left(job) else ""
         lines.append(
-            f"{done['shards_done']:,} of {done['shards']:,} shards, {_rows(done)} rows at "
+            f"{done['shards_done']:,} of {done['shards']:,} shards done, {_rows(done)} rows at "
             f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} rows with an error"
         )
         lines.append(

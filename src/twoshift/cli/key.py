@@ -34,7 +34,7 @@ def key_command(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create an API key, and print the lines for the server's configuration file. The key is shown once."""
+    """Create an API key, and print the lines for the server's configuration file. The key cannot be shown again."""
     from twoshift.serve.keys import digest_of, new_key
 
     key = new_key()
@@ -44,7 +44,7 @@ def key_command(
     if scope:
         settings["scopes"] = [*dict.fromkeys(scope)]
     lines = (f"{name} = {_text(value)}" for name, value in settings.items())
-    shown = f"The key, for {name}: {key}", "In the server's TOML file:", f"[keys.{_quoted(name)}]"
+    shown = f"API key of {name}: {key}", "Add these lines to the server's TOML file:", f"[keys.{_quoted(name)}]"
     show(as_json, {"name": name, "key": key, **settings}, *shown, *lines)
 
 

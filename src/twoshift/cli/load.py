@@ -29,8 +29,8 @@ def load_command(
         str,
         text(
             "Database or vector store: postgresql://user@host/db, FILE.duckdb, FILE.sqlite, FOLDER.lance, "
-            "qdrant://host:6333, or FOLDER.parquet with --partition-by; or redis://host:6379/0#NAME, for "
-            "`serve --precomputed`.",
+            "qdrant://host:6333, FOLDER.parquet with --partition-by, or redis://host:6379/0#NAME for "
+            "`twoshift serve --precomputed`.",
             metavar="URL",
         ),
     ],
@@ -38,8 +38,8 @@ def load_command(
     into_key: Annotated[
         str | None,
         text(
-            "Output column (from `run --keep`) that identifies a row; a newer row replaces an older row with the same "
-            "value.",
+            "Output column (from `twoshift run --keep`) that identifies a row; a newer row replaces an older row with "
+            "the same value.",
             metavar="COLUMN",
             shown="the row's position in the job",
         ),
@@ -47,7 +47,7 @@ def load_command(
     partition_by: Annotated[
         str | None,
         text(
-            "With --into FOLDER.parquet: output column. Each of its values gets a folder COLUMN=VALUE/.",
+            "With --into FOLDER.parquet: output column whose values name the subfolders COLUMN=VALUE/.",
             metavar="COLUMN",
         ),
     ] = None,
@@ -78,7 +78,7 @@ def _load_answers(output: str, place: str, key: str | None, as_json: bool) -> No
 
     redis_package(redis_place(place, "into").url, "into")
     if key is None:
-        accepted = "--into-key COLUMN, a column from `run --keep` whose values are the keys of the answers"
+        accepted = "an output column (from `twoshift run --keep`) whose values are the keys of the answers"
         raise InvalidInput("into_key", None, accepted)
     made = build_table(output, key, place, now_and_then())
     left_out = "".join(f"; {count:,} rows {why}" for why, count in made.left_out.items())
@@ -98,6 +98,6 @@ def _lines(report: LoadReport, shards: int) -> Iterator[str]:
     yield from load_words(report)
     if report.shards < shards:
         yield (
-            f"{report.shards:,} of {shards:,} parts are loaded, because the job is not done. Run the job's "
-            "command again, then this command."
+            f"Only {report.shards:,} of {shards:,} parts are loaded, because the job is not done. Run the job's "
+            "command again until the job is done, and then this command."
         )

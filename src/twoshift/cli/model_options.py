@@ -22,15 +22,19 @@ __all__ = [
 ERROR_FIELDS = {"model": "MODEL"}
 
 _ROWS = (
-    "an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, file.py:Class, package.module:Class, or a registered "
-    "NAME, NAME:3 or NAME@prod"
+    "a file (.onnx, .json, .ubj, .txt, .lgb, .cbm or .skops), a class (file.py:Class or package.module:Class), or a "
+    "registered model (NAME, NAME:3 or NAME@prod)"
 )
-MODELS = f"Model: minilm, smollm, the folder of an encoder or language model, http://host/v1#name, {_ROWS}."
+MODELS = (
+    "Model: minilm, smollm, the folder of an encoder or language model, a model of an OpenAI-compatible server "
+    f"(http://host/v1#name), {_ROWS}."
+)
 Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
     str,
     typer.Argument(
-        help=f"Model: minilm, the folder of an encoder, {_ROWS}. For language models use `run --prompt` or `serve`."
+        help=f"Model: minilm, the folder of an encoder, {_ROWS}. For a language model, use `twoshift run --prompt` or "
+        "`twoshift serve`."
     ),
 ]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]

@@ -40,9 +40,11 @@ def models_command(context: typer.Context, as_json: JsonFlag = False) -> None:
     }
     lines = ["Built-in models:", *(_known_line(model) for model in known), ""]
     if found:
-        lines += ["Stored profiles, for --profile NAME:", *(_profile_line(profile) for profile in found)]
+        lines += ["Stored profiles (use one with --profile NAME):", *(_profile_line(profile) for profile in found)]
     else:
-        lines.append(f"No profile in {home()} yet: `twoshift profile MODEL` measures one.")
+        lines.append(
+            f"There is no profile in {home()} yet; `twoshift profile MODEL` measures a model and stores its profile."
+        )
     show(as_json, data, *lines, *(f"  {name}\n    {reason}" for name, reason in damaged.items()))
 
 
@@ -82,22 +84,24 @@ def _known_line(model: KnownModel) -> str:
     where = model.path or model.problem
     checked = model.problem or ""
     if model.checksum and model.weights_checksum:
-        checked = f"checksum {_short(model.checksum)}; weights {_short(model.weights_checksum)}, as expected"
+        checked = (
+            f"checksum {_short(model.checksum)}; checksum of the weights {_short(model.weights_checksum)}, as expected"
+        )
     return f"  {model.name}: {model.about}\n    from {model.source}\n    {where}" + (
         f"\n    {checked}" if model.path else ""
     )
 
 
 def _profile_line(profile: Profile) -> str:
-    how = [f"by {profile.runtime}" * bool(profile.runtime), f"in {profile.precision}" * bool(profile.precision)]
-    words = [profile.model, *how, f"on {profile.device}" * bool(profile.device)]
-    about = " ".join(word for word in words if word) or "a fit of samples"
+    named = {"model": profile.model, "runtime": profile.runtime, "precision": profile.precision}
+    words = [f"{name} {value}" for name, value in {**named, "device": profile.device}.items() if value]
+    about = ", ".join(words) or "fitted by `twoshift plan fit`"
     parity = "" if profile.parity is None else f", parity {profile.parity:.5f}"
     checksum = f", checksum {_short(profile.checksum)}" if profile.checksum else ""
     rows = "" if profile.row.tokens == 1 else f"rows of {pretty(round(profile.row.tokens, 1), 3)} tokens, "
     when = f"{rows}{pretty(profile.samples)} calls, {profile.created_at[:10]}"
     threads = "" if profile.threads is None else f", {profile.threads}"
-    return f"  {profile.name}\n    {about}\n    {profile.cost.shape}, {when}{checksum}{parity}{threads}"
+    return f"  {profile.name}\n    {about}\n    curve {profile.cost.shape}, {when}{checksum}{parity}{threads}"
 
 
 def _short(checksum: str) -> str:

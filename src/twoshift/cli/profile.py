@@ -15,7 +15,7 @@ from twoshift.cli.model_options import ERROR_FIELDS, Model, ProfileLoading, load
 from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, duration, given_of, millis, text, usd, whole, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.errors import Inapplicable, InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, Malformed, TwoshiftError
 from twoshift.policy.plan.table import Cap, cap, doublings, knee
 
 if TYPE_CHECKING:
@@ -41,12 +41,19 @@ _ROW_TOKENS = 64  # of a row that is made here
 def profile_command(
     model: Model,
     slo_ms: Annotated[
-        float, millis("Latency objective of a live request; for a language model, time per output token.")
+        float,
+        millis(
+            "Latency objective of a live request, in milliseconds. For a language model: objective for the time per "
+            "output token."
+        ),
     ] = 50.0,
     price: Annotated[float, usd("Price of this device in dollars per hour.")] = 2.5,
     rows: Annotated[
         str | None,
-        text("File with example rows, in the format of `twoshift score`; not needed for encoders.", metavar="FILE"),
+        text(
+            "File with example rows, in the format that `twoshift score` reads. Encoders do not need this file.",
+            metavar="FILE",
+        ),
     ] = None,
     row_tokens: Annotated[
         int | None, whole("For an encoder without --rows: tokens per generated example row.", most=10**6, shown="64")
@@ -119,14 +126,14 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> Exa
     made = examples_of(runtime, row_tokens or _ROW_TOKENS)
     if made is None:
         accepted = (
-            f"a file of example rows, one JSON object per line: {runtime.info.model} has no built-in example rows"
+            f"a file of example rows, one JSON object per line; {runtime.info.model} has no built-in example rows"
         )
         raise InvalidInput("rows", None, accepted)
     if row_tokens is not None and runtime.info.max_row_tokens == 1:
-        note(f"--row-tokens {row_tokens:,} has no effect: {runtime.info.model} does not count tokens.")
+        note(f"--row-tokens {row_tokens:,} has no effect: the rows of {runtime.info.model} have no tokens.")
     elif row_tokens is not None and made.row.tokens < row_tokens:
         note(
-            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens, "
+            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens per row, "
             f"so rows of {made.row.tokens:,.0f} tokens are measured."
         )
     return made
@@ -143,7 +150,7 @@ def _read_examples(runtime: Runtime, path: str) -> list[Any]:
         lines = itertools.chain.from_iterable(line_chunks(stream))
         some = list(itertools.islice((line for line in lines if line.text.strip()), _MOST_EXAMPLES))
     if not some:
-        raise InvalidInput("rows", path, "a file with at least one row in it")
+        raise InvalidInput("rows", path, "a file with at least one row; this file has none")
     rows = [_parsed(parse, line, path) for line in some]
     for start, part in prepared_parts(runtime.prepare, rows):
         if isinstance(part, Exception):
@@ -169,8 +176,10 @@ def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, pa
     except TwoshiftError:
         raise
     except Exception as error:  # a user's own class may raise anything
-        accepted = f"rows that the model accepts: a call failed with {type(error).__name__}: {error}"
-        raise InvalidInput("rows", path or "generated rows", accepted) from error
+        why = f"failed with {type(error).__name__}: {error}"
+        if path is None:
+            raise Malformed("rows", f"a file with example rows; a call with generated rows {why}") from error
+        raise InvalidInput("rows", path, f"rows that the model accepts; a call with these rows {why}") from error
 
 
 def _concluded(

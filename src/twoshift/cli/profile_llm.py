@@ -117,11 +117,12 @@ def _parts(found: Profile, data: dict[str, Any]) -> list[Any]:
     decode = [_cells(point, "sequences") for point in data["decode"]]
     read = [_cells(point, "tokens") for point in data["prefill"]]
     return [
-        f"{found.model} by {found.runtime} in {found.precision} on {found.device}",
-        table(["sequences decoded", "step ms", "fitted", "tokens/s"], decode),
-        table(["prompt tokens read", "step ms", "fitted", "tokens/s"], read),
+        f"{found.model} (runtime {found.runtime}, precision {found.precision}) on {found.device}",
+        table(["sequences decoded", "step ms", "fitted ms", "tokens/s"], decode),
+        table(["prompt tokens read", "step ms", "fitted ms", "tokens/s"], read),
         _words(data),
-        f"Stored as {found.name}: the engine, `plan tokens` and `plan replicas` use it (--profile {found.model}).",
+        f"Stored as profile {found.name}. The engine uses this profile when it runs the model; `twoshift plan tokens` "
+        f"and `twoshift plan replicas` use it with --profile {found.model}.",
     ]
 
 

@@ -78,7 +78,7 @@ def profile_report(made: Measurement) -> str:
 
 def _title(made: Measurement) -> str:
     info = made.info
-    return f"{info.model} by {info.runtime} in {info.precision} on {info.device}{_of(made)}"
+    return f"{info.model} (runtime {info.runtime}, precision {info.precision}) on {info.device}{_of(made)}"
 
 
 def _of(made: Measurement) -> str:
@@ -118,21 +118,21 @@ def _points_table(made: Measurement) -> FittingTable:
                 pretty((held.predicted_s if held is not None and kept else p.predicted_s) * 1e3),
                 pretty(p.measured_s / p.rows * 1e3),
                 pretty(1e6 * p.measured_s / p.rows * made.price_usd / 3600, 3),
-                ("yes" if p.measured_s <= made.slo_s else "no") + ("  < predicted" if kept else ""),
+                ("yes" if p.measured_s <= made.slo_s else "no") + ("  <- predicted" if kept else ""),
             ]
         )
-    return table(["batch", "ms per call", "fitted", "ms per row", "$/million", "<in SLO"], cells)
+    return table(["batch", "ms per call", "fitted ms", "ms per row", "$/million rows", "<in SLO"], cells)
 
 
 def _words(made: Measurement) -> list[str]:
     cost, fit = made.cost, made.fit
     floor = f", never under {pretty(cost.floor_s * 1e3, 3)} ms" if cost.floor_s else ""
     lines = [
-        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms per call + {pretty(_item_s(made) * 1e3, 3)} ms "
+        f"Curve: {pretty(cost.overhead_s * 1e3, 3)} ms per call + {pretty(_item_s(made) * 1e3, 3)} ms "
         f"per row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of which stalled."
     ]
     if cost.ceilings:
-        sizes = "1 size was" if len(cost.ceilings) == 1 else f"{len(cost.ceilings)} sizes were"
+        sizes = "Calls of 1 size were" if len(cost.ceilings) == 1 else f"Calls of {len(cost.ceilings)} sizes were"
         lines.append(f"{sizes} faster than the curve predicts: predictions up to these sizes use the measured times.")
     if made.threads is not None:
         lines.append(f"A call uses {made.threads}{_choice_words(made)}.")
@@ -148,10 +148,12 @@ def _words(made: Measurement) -> list[str]:
             "calls are too short to time. Measure again when the device is idle, or for longer with --seconds."
         )
     if (parity := made.info.parity) is not None:
-        lines.append(f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 means equal.")
+        lines.append(
+            f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 means equal answers."
+        )
     if made.largest_rows >= made.max_rows:
         lines.append(
-            f"{made.largest_rows:,} rows is the largest call that was measured; use --max-rows to measure larger calls."
+            f"The largest measured call has {made.largest_rows:,} rows; use --max-rows to measure larger calls."
         )
     return [*lines, _knee_words(made), _cap_words(made), _stored_words(made)]
 
@@ -166,21 +168,21 @@ def _stored_words(made: Measurement) -> str:
         return f"Stored as profile {made.profile}."
     rows = "" if before.row.tokens == 1 else f"rows of {pretty(round(before.row.tokens, 1), 3)} tokens, "
     when = before.created_at[:16].replace("T", " ")
-    return f"Replaced profile {made.profile} ({rows}{before.samples:,} calls, {when})."
+    return f"Stored as profile {made.profile}, in place of the profile of {when} ({rows}{before.samples:,} calls)."
 
 
 def _knee_words(made: Measurement) -> str:
     if made.knee is None:
         return (
-            f"No knee up to {made.largest_rows:,} rows, the largest call measured: doubling still saves at "
-            "least 5 % per row."
+            f"No knee up to {made.largest_rows:,} rows, the largest call measured: doubling the rows of a call still "
+            "saves at least 5 % of the time per row."
         )
     call_s = made.call_s(made.knee)
-    fits = "inside" if call_s <= made.slo_s else "over"
+    fits = "inside" if call_s <= made.slo_s else "more than"
     rows = "1 row" if made.knee == 1 else f"{made.knee:,} rows"
     return (
-        f"Knee: {rows} per call; doubling saves less than 5 % per row. Such a call takes {pretty(call_s * 1e3, 3)} ms, "
-        f"{fits} the SLO of {pretty(made.slo_s * 1e3)} ms."
+        f"Knee: {rows} per call; doubling this number saves less than 5 % of the time per row. A call of {rows} takes "
+        f"{pretty(call_s * 1e3, 3)} ms, {fits} the SLO of {pretty(made.slo_s * 1e3)} ms."
     )
 
 
@@ -191,13 +193,13 @@ def _cap_words(made: Measurement) -> str:
     usd = f"${each} per million rows according to the curve, at ${made.price_usd:.2f} per hour"
     if cap.batch == 0:
         return (
-            f"{budget}; not even one row fits this budget ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} "
-            f"quantile): no background call may run beside live requests. One row per call costs {usd}."
+            f"{budget}. A call with one row takes longer ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} "
+            f"quantile), so no background call may run beside live requests. One row per call costs {usd}."
         )
     return (
         f"{budget}. Largest background call: {cap.batch:,} {'row' if cap.batch == 1 else 'rows'}, "
         f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile. Such calls have "
-        f"{_efficiency(cap.efficiency)} the throughput of unlimited calls, and cost {usd}."
+        f"{_efficiency(cap.efficiency)} the throughput of calls of any size, and cost {usd}."
     )
 
 
@@ -219,8 +221,8 @@ def _chart(made: Measurement) -> Text:
     return LogChart(
         xs=_sizes(made),
         series=[
-            Series("call, ms", "○", "cyan", lambda rows: made.call_s(rows) * 1e3),
-            Series("row, ms", "●", "green", lambda rows: made.call_s(rows) / rows * 1e3),
+            Series("ms per call", "○", "cyan", lambda rows: made.call_s(rows) * 1e3),
+            Series("ms per row", "●", "green", lambda rows: made.call_s(rows) / rows * 1e3),
         ],
         level=(f"SLO {pretty(slo_ms)} ms", slo_ms),
         at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),
@@ -237,9 +239,11 @@ def _cards(made: Measurement) -> list[report.Card]:
         report.Card("Prediction off by", f"{error:.1%}", what, "good" if error < 0.1 else "plain"),
         report.Card("Knee", "-" if made.knee is None else f"{made.knee:,}", "rows per call"),
         report.Card("Call budget", f"{cap.budget_s * 1e3:.3g} ms", f"of an SLO of {made.slo_s * 1e3:g} ms"),
-        report.Card("Background call", f"{cap.batch:,}", "rows at most", "good" if cap.batch else "bad"),
+        report.Card("Largest background call", f"{cap.batch:,}", "rows", "good" if cap.batch else "bad"),
         report.Card(
-            "A million rows", f"${made.usd_per_million(made.background_rows):.3g}", f"at ${made.price_usd:.2f} per hour"
+            "Cost of a million rows",
+            f"${made.usd_per_million(made.background_rows):.3g}",
+            f"at ${made.price_usd:.2f} per hour",
         ),
     ]
 
@@ -254,7 +258,7 @@ def _call_figure(made: Measurement) -> report.Figure:
         report.Series("fitted", sizes, [made.call_s(b) * 1e3 for b in sizes], tone="blue"),
         report.Series("measured", [p.rows for p in points], [p.measured_s * 1e3 for p in points], tone="orange"),
     ]
-    return _figure(f"A call{_of(made)}", series, marks)
+    return _figure(f"Time per call{_of(made)}", series, marks)
 
 
 def _item_figure(made: Measurement) -> report.Figure:
@@ -264,7 +268,7 @@ def _item_figure(made: Measurement) -> report.Figure:
         report.Series("fitted", sizes, [made.call_s(b) / b * 1e3 for b in sizes], tone="blue"),
         report.Series("measured", [p.rows for p in points], each, tone="orange"),
     ]
-    return _figure(f"A row{_of(made)}", series, [])
+    return _figure(f"Time per row{_of(made)}", series, [])
 
 
 def _figure(title: str, series: Sequence[report.Series], marks: Sequence[report.Mark]) -> report.Figure:
@@ -273,7 +277,7 @@ def _figure(title: str, series: Sequence[report.Series], marks: Sequence[report.
 
 
 def _every_point(made: Measurement) -> report.Block:
-    headers = ["rows", "tokens", "calls", "measured ms", "fitted ms", "off"]
+    headers = ["rows", "tokens", "calls", "measured ms", "fitted ms", "error of the fit"]
     rows = [
         [
             p.rows,

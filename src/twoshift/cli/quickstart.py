@@ -25,7 +25,7 @@ def quickstart_command(
 ) -> None:
     """Write sample data, two small models and configuration files into a folder.
 
-    If the folder contains a file that you changed, the command writes nothing.
+    If the folder contains a sample file that you changed, the command writes nothing.
     """
     target = Path(folder)
     texts = {name: read_sample(name) for name in FILES}
@@ -47,7 +47,7 @@ def _check(folder: str, texts: dict[str, str]) -> None:
         raise InvalidInput("FOLDER", folder, f"a folder that can be written ({error.strerror})") from None
     if changed:
         raise InvalidInput(
-            "FOLDER", folder, f"a folder in which these files are missing or unchanged: {', '.join(changed)}"
+            "FOLDER", folder, f"another folder; in this folder, these sample files were changed: {', '.join(changed)}"
         )
 
 

@@ -27,7 +27,7 @@ __all__ = ["Ref", "megabytes", "pace", "ref_of", "version_line"]
 
 Ref = Annotated[str, typer.Argument(help="Registered model: NAME (its newest version), NAME:3 or NAME@prod.")]
 _COLUMNS = ("<<model", "version", "<aliases", "size", "<created", "<by", "<note")
-_MOVES = ("<when", "version", "<how", "<by", "<note")
+_MOVES = ("<when", "version", "<change", "<by", "<note")
 
 
 @command(app, "list", "twoshift models list")
@@ -57,7 +57,7 @@ def list_command(
         "damaged": damaged,
     }
     rows = [_row(each, pointing[each.name], is_all=name is not None) for each in versions]
-    empty = f"No model in {store.root} yet: `twoshift models push NAME SOURCE` adds one."
+    empty = f"There is no model in {store.root} yet; `twoshift models push NAME SOURCE` adds a model."
     shown = [table(_COLUMNS, rows, less=("by", "created"))] if rows else [] if damaged else [empty]
     show(as_json, data, *shown, *(f"{ref}: {what}" for ref, what in damaged.items()))
     return 1 if damaged else 0
@@ -82,14 +82,14 @@ def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = Fa
     }
     known = [
         f"{version.ref}: {megabytes(version.size_bytes)} in {counted(len(version.files), 'file')}, {version.checksum}",
-        f"loads {version.entry if version.entry != '.' else 'its folder'}{_as_loaded(version)}",
+        f"loaded from {version.entry if version.entry != '.' else 'its folder'}{_as_loaded(version)}",
         f"source: {version.source}{f'; previous version: {version.parent}' if version.parent else ''}",
         f"pushed {version.created_at} by {version.created_by}",
         *([f"note: {version.note}"] if version.note else []),
         f"aliases: {', '.join(f'{version.name}@{each}' for each in aliases) or 'none'}",
         f"profiles: {', '.join(each.removeprefix('on.') for each in profiles) or 'none'}",
         *(_evaluation_line(each) for each in evaluations),
-        *(f"used by {use.kind} {use.where}, {use.created_at}" for use in uses),
+        *(f"used by {use.kind} {use.where} since {use.created_at}" for use in uses),
     ]
     files = [(file.path, f"{file.size_bytes:,}", file.sha256) for file in version.files]
     show(as_json, data, *known, table(("<<file", "bytes", "<<sha256"), files, less=("sha256",)))
@@ -97,7 +97,7 @@ def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = Fa
 
 @command(app, "history", "twoshift models history doubler@prod")
 def history_command(
-    alias: Annotated[str, typer.Argument(help="Alias: NAME@prod.")],
+    alias: Annotated[str, typer.Argument(help="Alias of a model: NAME@prod.")],
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -125,7 +125,7 @@ def pull_command(
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Download a version to this machine's cache and compare its checksums."""
+    """Download a version to this machine's cache, and check its checksums."""
     from twoshift.registry.copying import copied
     from twoshift.wiring.registered_models import found_version, local_model, model_cache
 
@@ -155,7 +155,7 @@ def _new_folder(output: str) -> Path:
     """A folder that may be filled; raises InvalidInput."""
     folder = Path(output).expanduser()
     if folder.is_dir() and any(folder.iterdir()):
-        raise InvalidInput("output", output, "a folder that is empty or does not exist; this one has files in it")
+        raise InvalidInput("output", output, "a folder that is empty or does not exist; this folder contains files")
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("output", output, "a folder, not a file")
     return folder
@@ -163,7 +163,12 @@ def _new_folder(output: str) -> Path:
 
 @command(app, "verify", "twoshift models verify doubler:1")
 def verify_command(
-    model: Annotated[str | None, typer.Argument(help="NAME, NAME:3 or NAME@prod; all versions if omitted.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Registered model: NAME, NAME:3 or NAME@prod. Without this argument, all versions are checked."
+        ),
+    ] = None,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -235,16 +240,17 @@ def pace(count: int, seconds: float) -> str:
 
 def version_line(version: Version) -> str:
     """What was pushed."""
-    how = f", loads with {version.runtime}" if version.runtime else ""
+    how = f", runtime {version.runtime}" if version.runtime else ""
     return f"{version.ref}: {megabytes(version.size_bytes)} in {counted(len(version.files), 'file')}{how}"
 
 
 def _as_loaded(version: Version) -> str:
     if version.is_llm:
-        return ", a language model"
+        return " as a language model"
     if not version.runtime:
-        return ", not checked at the push"
-    return f" with {version.runtime}{': ' if version.outputs else ''}{', '.join(version.outputs)}"
+        return "; not checked when it was pushed"
+    outputs = f"; outputs: {', '.join(version.outputs)}" if version.outputs else ""
+    return f" with the runtime {version.runtime}{outputs}"
 
 
 def _how(move: AliasMove) -> str:
@@ -254,7 +260,7 @@ def _how(move: AliasMove) -> str:
 def _evaluation_line(made: Evaluation) -> str:
     figures = ", ".join(f"{name} {value:.4g}" for name, value in made.figures.items() if isinstance(value, float))
     rows = f" over {made.figures['rows']:,} rows" if isinstance(made.figures.get("rows"), int) else ""
-    return f"evaluated against {made.against}{rows}: difference {figures}; {made.where}, {made.created_at}"
+    return f"compared with {made.against}{rows}: difference {figures}; {made.where}, {made.created_at}"
 
 
 def _summary(version: Version, aliases: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from twoshift.cli.output import own_stdout, show
 from twoshift.cli.params import JsonFlag, text
 from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.registry import megabytes, pace, version_line
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, Inapplicable, InvalidInput
 from twoshift.units import counted
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["push_command"]
 
 _SOURCE = (
-    "Model to push: anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
-    "models:/name@alias."
+    "Model to push: any model that `twoshift run --model` takes, organisation/name from the Hugging Face cache, an "
+    "MLflow model folder, or models:/name@alias of an MLflow registry."
 )
 _KEPT = (
-    "The files of the version are kept while another version uses them, during a push, or while the record of a "
-    "version is damaged."
+    "No files were deleted: files are kept while another version uses them, while a push runs, or while the record of "
+    "a version is damaged."
 )
-Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
+Alias = Annotated[str, typer.Argument(help="Alias of a model: NAME@prod.")]
 Note = Annotated[str, text("Note to store with this change.")]
 
 
@@ -62,7 +62,7 @@ def push_command(
 
     def load(word: str) -> LoadedFacts:
         with Ongoing() as doing:
-            doing(f"Loading {source} once, to check it")
+            doing(f"Loading {source} once, as a check")
             return loaded_alone(word, trust_pickle, load_timeout or LOAD_TIMEOUT_S)
 
     checked_model_name(name)
@@ -76,13 +76,13 @@ def push_command(
             version = store.push(name, made, note, progress)
     took_s = time.monotonic() - began_s
     data = {**msgspec.to_builtins(version), "size_bytes": version.size_bytes, "registry": store.root, "seconds": took_s}
-    show(as_json, data, f"{version_line(version)}; in {store.root}{pace(version.size_bytes, took_s)}")
+    show(as_json, data, f"{version_line(version)}; pushed to {store.root}{pace(version.size_bytes, took_s)}")
 
 
 @command(app, "alias", "twoshift models alias doubler@prod 2")
 def alias_command(
     alias: Alias,
-    version: Annotated[str | None, typer.Argument(help="Version: 3 or NAME:3.")] = None,
+    version: Annotated[str | None, typer.Argument(help="Version that the alias points to: 3 or NAME:3.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the alias; its history stays.")] = False,
     note: Note = "",
     registry: RegistryAt = None,
@@ -93,8 +93,10 @@ def alias_command(
     from twoshift.wiring.registered_models import registry_at
 
     name, word = alias_ref(alias)
-    if (version is None) != delete:
-        raise InvalidInput("VERSION", version, f"either a version of {name}, such as 3, or --delete, not both")
+    if version is None and not delete:
+        raise InvalidInput("VERSION", None, f"a version of {name}, such as 3, or the option --delete")
+    if version is not None and delete:
+        raise Inapplicable("VERSION", version, "with --delete: use only one of the two")
     store = registry_at(registry)
     if version is None:
         was = store.delete_alias(name, word, note)
@@ -139,7 +141,7 @@ def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None,
 
 @command(app, "remove", "twoshift models remove doubler:2")
 def remove_command(
-    version: Annotated[str, typer.Argument(help="Version: NAME:3.")],
+    version: Annotated[str, typer.Argument(help="Version to remove: NAME:3.")],
     force: Annotated[bool, typer.Option("--force", help="Remove the version even if a server uses it.")] = False,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,

@@ -69,7 +69,7 @@ def _cards(told: _Told, last: RolloutDecision) -> list[report.Card]:
     return [
         report.Card("Candidate", result, f"after {format_duration(ends_s)}", state),
         report.Card("Largest share", f"{_largest(told):.0%}", "of live requests"),
-        report.Card("Evidence against it", f"{total:.3g}", f"a rollback needs {needed:g}"),
+        report.Card("Evidence against the candidate", f"{total:.3g}", f"a rollback needs {needed:g}"),
     ]
 
 
@@ -87,7 +87,7 @@ def _evidence(told: _Told) -> report.Figure:
         report.Axis("time", kind="seconds", lo=0.0),
         report.Axis("e-value", scale="log", lo=_LEAST_EVIDENCE),
         marks=[report.Mark(needed, f"rolled back at a sum of {needed:g}")],
-        note="One curve for each criterion of the comparison; very small values are at the lower edge.",
+        note="Each curve is one criterion of the comparison. Very small values are drawn at the lower edge.",
     )
 
 
@@ -125,7 +125,7 @@ def _shares(told: _Told) -> report.Figure:
 
 
 def _comparisons(last: RolloutDecision) -> report.Block:
-    headers = ["compared", "candidate", "of", "stable", "of", "accepted", "more needed", "evidence"]
+    headers = ["criterion", "candidate", "out of", "stable", "out of", "limit", "more observations needed", "evidence"]
     rows = [
         [
             each.name,
@@ -134,7 +134,7 @@ def _comparisons(last: RolloutDecision) -> report.Block:
             each.stable_seen if each.stable_of else None,
             each.stable_of or None,
             None if each.accepted is None else f"{each.accepted:.2%}",
-            "not with the current results" if each.missing is None else each.missing,
+            "not possible with the current results" if each.missing is None else each.missing,
             float(f"{each.evidence:.3g}"),
         ]
         for each in last.figures
@@ -151,7 +151,7 @@ def _changes(told: _Told) -> report.Block:
         [format_duration(at_s), _NAMES[type(decision)], _share(decision), decision.reason]
         for at_s, decision in [*shown[-_SHOWN:], told.decisions[-1]]
     ]
-    return report.table(["at", "decision", "share", "why"], rows)
+    return report.table(["after", "decision", "share", "why"], rows)
 
 
 def _share(decision: RolloutDecision) -> str | None:

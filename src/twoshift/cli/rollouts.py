@@ -39,12 +39,15 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         setting("Skip the shadow stage, and begin with this share of the live requests.", values.share(zero=False)),
     ] = None
-    now: Annotated[bool, setting("Promote the version once it is loaded and warm.", values.FLAG, "--now")] = False
+    now: Annotated[
+        bool,
+        setting("Promote the version as soon as it is loaded and warm, without a comparison.", values.FLAG, "--now"),
+    ] = False
     shadow: Annotated[
         bool,
         setting(
-            "Only compare the new version's answers with the stable version's, on copies of live requests in idle "
-            "time, until you promote the new version or roll it back.",
+            "Only compare answers: the new version answers copies of live requests in idle time, until you promote it "
+            "or roll it back.",
             values.FLAG,
             "--shadow",
         ),
@@ -52,12 +55,14 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
     replace: Annotated[
         bool,
         setting(
-            "Unload the stable version, and then load the new one: for devices without memory for both versions.",
+            "Unload the stable version before the new version is loaded: for devices without memory for both versions.",
             values.FLAG,
             "--replace",
         ),
     ] = False
-    wait: Annotated[bool, setting("Wait until the rollout is promoted or rolled back.", values.FLAG, "--wait")] = False
+    wait: Annotated[bool, setting("Wait until the new version is promoted or rolled back.", values.FLAG, "--wait")] = (
+        False
+    )
 
     @property
     def mode(self) -> str:
@@ -82,7 +87,7 @@ def deploy_command(
     """Load a new version beside the current one, compare the two, and promote the new version or roll it back.
 
     Without options, the new version first answers copies of live requests, and its answers are compared with those of
-    the current version. Then it gets 1, 5, 25 and 100 % of the live requests, each step after enough evidence.
+    the current version. Then it gets 1, 5, 25 and 100 % of the live requests. Each step needs enough evidence.
     """
     asked = DeployOptions(**given_of(DeployOptions, given))
     body = {"model": model, "mode": asked.mode, "deployment": asked.name, "share": asked.canary}
@@ -171,13 +176,13 @@ def _row(rollout: dict[str, Any]) -> tuple[str, ...]:
 def _lines(rollout: dict[str, Any]) -> list[str]:
     paused = ", paused" if rollout["paused"] else ""
     lines = [
-        f"{rollout['id']}: {rollout['deployment']} from {rollout['stable']} to {rollout['candidate']}",
-        f"{rollout['stage']}, {rollout['share']:.0%} of the live requests{paused}; {rollout['reason']}",
+        f"{rollout['id']}: deployment {rollout['deployment']} from {rollout['stable']} to {rollout['candidate']}",
+        f"stage {rollout['stage']}, {rollout['share']:.0%} of the live requests{paused}; {rollout['reason']}",
     ]
     if (seen := rollout.get("differences")) is not None and seen["rows"]:
         lines.append(
-            f"answers compared: {seen['rows']:,}; difference p50 {seen['p50']:.4f}, p99 {seen['p99']:.4f}, "
-            f"{seen['share_above']:.2%} above {seen['bound']:g}"
+            f"rows compared: {seen['rows']:,}; difference of the answers: p50 {seen['p50']:.4f}, "
+            f"p99 {seen['p99']:.4f}, above {seen['bound']:g} in {seen['share_above']:.2%} of the rows"
         )
     for event in rollout.get("events", ()):
         lines.append(f"{shown_time(event['at'])}  {event['text']}")

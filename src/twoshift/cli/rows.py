@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from twoshift.cli.files import CLOSED_STDIN
 from twoshift.cli.output import note
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, UnusableModel
 
 __all__ = ["Line", "Parse", "json_row", "line_chunks", "opened", "pair_row", "text_or_pair", "text_row"]
 
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 4 << 20
 _MOST_ROWS = 256  # in a chunk
-_PAIR = '{"query": ..., "text": ...} or ["query", "text"]: this model scores a text for a query'
+_PAIR = '{"query": ..., "text": ...} or ["query", "text"]; this model scores pairs of texts'
 _TEXT_OR_PAIR = 'a text, {"text": ...}, or a pair: {"query": ..., "text": ...} or ["query", "text"]'
 
 
@@ -39,7 +40,7 @@ def opened(path: str, field: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input, which stays open)."""
     if path == "-":
         if sys.stdin is None:
-            raise InvalidInput(field, path, "an open standard input")
+            raise UnusableModel(field, path, CLOSED_STDIN)
         if sys.stdin.isatty():
             note("Reading rows from the terminal, one per line; press Ctrl-D to end the input.")
         yield sys.stdin.buffer
@@ -48,7 +49,7 @@ def opened(path: str, field: str) -> Iterator[BinaryIO]:
         file = Path(path).open("rb")  # noqa: SIM115 - closed below, and errors while reading are others
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(field, path, f"a file that can be read ({reason})") from None
+        raise UnusableModel(field, path, f"cannot be read ({reason}); name a file with one row per line") from None
     with file:
         yield file
 

@@ -23,6 +23,7 @@ from twoshift.config import naming_file
 from twoshift.declare import declared
 from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.logs import log_as
+from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
@@ -45,13 +46,13 @@ def run_command(
     retry_errors: Annotated[
         str | None,
         text(
-            "Output folder of an earlier job: take over its parts without errors, and score its shards with errors "
-            "again. -o must be another folder."
+            "Output folder of an earlier job. Its parts without errors are reused, and its shards with errors are "
+            "scored again. -o must be another folder."
         ),
     ] = None,
     on: Annotated[
         str | None,
-        text("Run the job on this server, in the idle time of its replicas: http://host:8000", metavar="URL"),
+        text("Run the job on this server, in the idle time of its replicas: http://host:8000.", metavar="URL"),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="With --on: return immediately, while the job runs on the server.")
@@ -65,15 +66,18 @@ def run_command(
 ) -> int:
     """Run a model over a dataset. To resume a stopped job, run the same command again.
 
-    The output is written shard by shard, each exactly once. After a crash, only unfinished shards run again.
+    The output is written shard by shard, and each shard exactly once. After a crash, only unfinished shards run again.
     """
     log_as(log_format)
     said = given_of(JobSettings, given)
     if on is None:
-        _refuse("without --on", _marked(said, Mark.SERVER) | {"detach": detach or None})
+        _refuse(
+            "without --on, because only a server uses this option",
+            _marked(said, Mark.SERVER) | {"detach": detach or None},
+        )
     else:
         here = {"fresh": fresh or None, "retry_errors": retry_errors}
-        _refuse("with --on", here | _marked(said, Mark.HERE))
+        _refuse("with --on, because only a job on this machine uses this option", here | _marked(said, Mark.HERE))
     fields = declared(JobSettings)
     with naming_file(inputs[0], said, fields) if _is_job_file(inputs) else contextlib.nullcontext():
         settings = _settings(inputs, said)
@@ -123,7 +127,7 @@ def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
         return read_settings(Path(inputs[0]), given)
     for name in ("model", "output"):
         if name not in given:
-            raise InvalidInput(f"--{name}", None, "this option, or a .toml job file that sets it")
+            raise InvalidInput(f"--{name}", None, f"this option, or a .toml job file that sets `{name}`")
     return make_settings({"inputs": inputs, **given})
 
 
@@ -228,7 +232,7 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
         case "stopped":
             yield f"Stopped. {_this_run(last)}"
             yield (
-                f"The whole job: {last.shards_done:,} of {last.shards:,} shards done. Run the same command "
+                f"The whole job: {last.shards_done:,} of {last.shards:,} shards are done. Run the same command "
                 "again to resume."
             )
         case "too many errors":
@@ -237,7 +241,9 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield from _dead_lines(result)
         case "low recall":
             yield from _recall_lines(settings, result)
-    yield from (f"{count} x {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS])
+    yield from (
+        f"{counted(count, 'time')}: {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS]
+    )
     if result.summary is None and last.shards and settings.piece is None:
         yield f"Report so far: {_report(settings)}"
 
@@ -245,7 +251,6 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     from twoshift.batch.index_report import index_words
     from twoshift.batch.summary import against_words, dollars, load_words, parity_words, token_price_words
-    from twoshift.units import counted
 
     whole, last = result.summary, result.last
     if whole is not None:
@@ -270,7 +275,7 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     yield _this_run(last) if last.committed_rows else f"This run: {left}."
     made = _made_window(settings, result)
     if made is not None:
-        yield f"The window of {settings.window} was {'met' if made else 'missed'}."
+        yield f"The job {'ended within' if made else 'missed'} its window of {settings.window}."
     yield f"Report: {_report(settings)}"
 
 
@@ -296,17 +301,16 @@ def _dead_lines(result: JobResult) -> Iterator[str]:
     last, named = result.last, list(result.dead.items())[:_NAMED_SHARDS]
     yield from (f"Shard {shard} failed: {what}" for shard, what in named)
     if len(result.dead) > len(named):
-        yield f"More failed shards: {len(result.dead) - len(named):,}"
+        yield f"{counted(len(result.dead) - len(named), 'more shard')} failed."
     yield _this_run(last)
     yield (
         f"The whole job: {last.shards_done:,} of {last.shards:,} shards are committed. "
-        "Run the same command again to retry the others."
+        "Run the same command again to retry the other shards."
     )
 
 
 def _this_run(last: JobSnapshot) -> str:
     from twoshift.batch.summary import dollars
-    from twoshift.units import counted
 
     cost = "" if last.usd is None else f", {dollars(last.usd)}"
     rows = counted(last.committed_rows, "row")

@@ -17,5 +17,6 @@ def failed_rows_warning(errors: int, rows: int, kinds: Mapping[str, int], output
     often = f", most often: {most} ({kinds[most]:,})" if most else ""
     return (
         f"Warning: {errors:,} of {rows:,} rows failed{often}. The column `error` in {output} shows the reasons. "
-        f"--max-errors 1% stops such a job; --retry-errors {output} with a new -o scores the failed shards again."
+        f"`twoshift run --retry-errors {output}` with a new -o scores the shards with errors again. --max-errors 1% "
+        "would have stopped this job early."
     )

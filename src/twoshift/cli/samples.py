@@ -29,7 +29,7 @@ def read_samples(path: str) -> list[Sample]:
     except csv.Error as error:
         raise Malformed(f"{path} line {reader.line_num}", f"comma-separated values ({error})") from None
     if not samples:
-        raise InvalidInput(path, "no rows", "at least two samples below the header")
+        raise Malformed(path, "at least two measured calls below the header; this file has none")
     return samples
 
 
@@ -39,7 +39,7 @@ def _has_tokens(path: str, header: list[str]) -> bool:
         return True
     if {"batch", "ms"} <= names:
         return False
-    raise InvalidInput(path, ", ".join(header), _COLUMNS)
+    raise Malformed(path, f"{_COLUMNS}; the header of this file is: {', '.join(header)}")
 
 
 def _sample(path: str, line: int, row: Mapping[str | None, str | None], tokens: bool) -> Sample:
@@ -66,5 +66,7 @@ def _sample(path: str, line: int, row: Mapping[str | None, str | None], tokens: 
     total = whole("tokens", rows)
     longest = whole("longest", math.ceil(total / rows))
     if longest > total:
-        raise InvalidInput(f"{path} line {line}, longest", longest, f"at most the tokens of the call, {total}")
+        raise InvalidInput(
+            f"{path} line {line}, longest", longest, f"a number of at most {total}, the tokens of the call"
+        )
     return Sample(rows, total, longest, number("ms") / 1e3)

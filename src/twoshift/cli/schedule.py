@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Add, list, pause, resume, run and remove schedules of jobs on a server.", no_args_is_help=True)
 _COLUMNS = ("<<schedule", "<when", "<state", "<next", "<model", "<output")
-_RUN_COLUMNS = ("<<due", "<state", "<<job", "<its state", "<reason")
+_RUN_COLUMNS = ("<<due", "<state", "<<job", "<job state", "<reason")
 _ON = "--on http://127.0.0.1:8000"
 Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
 
@@ -30,7 +30,11 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When a job runs, and what becomes of runs that meet each other; the server has the defaults."""
 
     cron: Annotated[
-        str | None, setting("Cron expression: minute hour day month weekday, or @daily.", values.text("EXPRESSION"))
+        str | None,
+        setting(
+            "Cron expression: @daily, or minute, hour, day, month and weekday such as '0 2 * * *'.",
+            values.text("EXPRESSION"),
+        ),
     ] = None
     after: Annotated[
         str | None,
@@ -42,11 +46,11 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     every: Annotated[
         str | None, setting("With --after: interval between checks for the file.", values.text("DURATION"), shown="30s")
     ] = None
-    tz: Annotated[str | None, setting("Time zone of --cron, {date} and {time}.", shown="UTC")] = None
+    tz: Annotated[str | None, setting("Time zone of --cron, and of {date} and {time} in paths.", shown="UTC")] = None
     missed: Annotated[
         str | None,
         setting(
-            "Whether to skip runs that were missed while the server was down, or to run the job once.",
+            "If runs were missed while the server was down: skip them, or run the job once for all of them.",
             values.choice(("skip", "once")),
             shown="skip",
         ),
@@ -167,7 +171,7 @@ def _path(schedule: str) -> str:
 
 def _when(schedule: dict[str, Any]) -> str:
     spec = schedule["spec"]
-    return f"{spec['cron']} {spec['tz']}" if spec["cron"] else f"after {spec['after']}, every {spec['every']}"
+    return f"{spec['cron']} {spec['tz']}" if spec["cron"] else f"after {spec['after']}, checked every {spec['every']}"
 
 
 def _row(schedule: dict[str, Any]) -> tuple[str, ...]:
@@ -176,7 +180,7 @@ def _row(schedule: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _state(schedule: dict[str, Any]) -> str:
-    return "paused" if schedule["paused"] else "failing" if schedule["problem"] else "on"
+    return "paused" if schedule["paused"] else "failing" if schedule["problem"] else "active"
 
 
 def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
@@ -187,9 +191,11 @@ def _lines(schedule: dict[str, Any]) -> list[str]:
     spec, next_at = schedule["spec"], schedule["next_at"]
     lines = [f"{schedule['name']}: {_when(schedule)}; {_state(schedule)}"]
     if next_at is not None:
-        lines.append(f"next run: {shown_time(next_at)}, local time")
+        lines.append(f"next run: {shown_time(next_at)} (local time)")
     lines.append(f"missed runs: {spec['missed']}; if the previous run is still running: {spec['overlap']}")
-    lines.append(f"{spec['job']['model']} over {_listed(spec['job']['inputs'])} to {spec['job']['output']}")
+    lines.append(
+        f"model {spec['job']['model']}, input {_listed(spec['job']['inputs'])}, output {spec['job']['output']}"
+    )
     return [*lines, *([f"problem: {schedule['problem']}"] if schedule["problem"] else [])]
 
 

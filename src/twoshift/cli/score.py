@@ -12,7 +12,7 @@ from twoshift.cli.model_options import ERROR_FIELDS, Loading, RowModel, loaded
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
-from twoshift.errors import InvalidInput
+from twoshift.errors import UnusableModel
 
 if TYPE_CHECKING:
     from twoshift.ports import RuntimeInfo
@@ -27,15 +27,15 @@ def score_command(
     rows: Annotated[
         str,
         typer.Argument(
-            help='File with one row per line: {"field": value, ...} for tables and your own class; '
-            '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier; - is stdin.',
+            help='File with one row per line: {"field": value, ...} for a model of tables or your own class; '
+            '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier. - reads stdin.',
         ),
     ] = "-",
     *,
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Score rows with a model: print one JSON object per input line, in order."""
+    """Score rows with a model, and print one JSON object per input line, in the same order."""
     asked = Loading(**given_of(Loading, given))
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
@@ -44,7 +44,7 @@ def score_command(
             runtime = loaded(model, asked)
             if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
                 runtime.close()
-                raise InvalidInput("model", model, "a scoring model; this is an embedding model: use `twoshift embed`")
+                raise UnusableModel("model", model, "is an embedding model and returns no scores; use `twoshift embed`")
             answers = Answers(out, as_json, runtime.info)
             return answer_lines(runtime, stream, row_parser(runtime.info), answers, skip_blank=True)
 

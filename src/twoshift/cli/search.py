@@ -30,7 +30,7 @@ _INT8 = "int8"
 @with_settings(Loading)
 def search_command(
     index: Annotated[
-        str, typer.Argument(help="Output folder of a job that was run with --index, or the index itself.")
+        str, typer.Argument(help="Output folder of a job with `twoshift run --index`, or the folder of an index.")
     ],
     queries: Annotated[list[str], typer.Argument(help="Texts to search for.")],
     *,
@@ -44,7 +44,7 @@ def search_command(
     prompt_name: Annotated[
         str | None,
         text(
-            "Name of the model's prompt to put before each text.",
+            "Name of a prompt that the model defines; Twoshift puts this prompt before each text.",
             metavar="NAME",
             shown="`query`, if the model has that prompt",
         ),
@@ -52,15 +52,15 @@ def search_command(
     on: Annotated[
         str | None,
         text(
-            "Search on this server (started with `serve --index`): http://host:8000. INDEX is then the name of the "
-            "model.",
+            "Search on this server, started with `twoshift serve --index`: http://host:8000. INDEX is then the name of "
+            "the model.",
             metavar="URL",
         ),
     ] = None,
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Find the rows of a job's output whose vectors are nearest to texts.
+    """Find the rows of a job's output whose vectors are nearest to the given texts.
 
     The texts are embedded by the model that built the index; any other model is refused.
     """

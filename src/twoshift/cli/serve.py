@@ -75,7 +75,7 @@ def _settings(
     if config is not None:
         if said := ({} if model is None else {"model": model}) | of_model.pop("scale", {}) | of_model:
             key, value = next(iter(said.items()))
-            raise Inapplicable(key, value, f"with --config: set it in the model's table in {config}")
+            raise Inapplicable(key, value, f"with --config; set this value in the table [models.NAME] of {config}")
         return read_settings(Path(config), of_server)
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")
@@ -94,7 +94,7 @@ def _serve(settings: ServeSettings, reread: Callable[[], ServeSettings] | None) 
     server = Server(settings, note=note, progress=Ongoing, reread=reread)
     ended = server.run(partial(_tell, server, bool(settings.keys)))
     if not ended:
-        note(f"Some requests or processes did not end within {settings.grace}")
+        note(f"Some requests or processes did not end within the grace period of {settings.grace}.")
         _leave(1)
     if is_loading():
         _leave(0)
@@ -117,7 +117,7 @@ def _tell(server: Server, needs_key: bool) -> None:
     address, models = server.address, [*server.deployments.values()]
     for model in models:
         derived, info = model.derived, model.info
-        note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
+        note(f"{model.name} (runtime {info.runtime}, precision {info.precision}) on {info.device}")
         if isinstance(derived, LlmDerived):
             _tell_llm(derived)
             continue
@@ -145,7 +145,7 @@ def _beside_a_job(derived: Derived) -> str:
     if not derived.background_call_s:
         budget = f"{1e3 * derived.call_budget_s:.3g} ms"
         return f"jobs cannot run, because a call with one row takes longer than the call budget of {budget}"
-    often = "" if derived.background_share == 1.0 else f", in at most {derived.background_share:.0%} of the time"
+    often = "" if derived.background_share == 1.0 else f" and run at most {derived.background_share:.0%} of the time"
     call, most = (f"{1e3 * each:.3g}" for each in (derived.background_call_s, derived.call_budget_s))
     slower = f"live requests take about {derived.live_slowdown:.2g} times as long on the device"
     return f"calls with batch rows take {call} ms (limit {most} ms){often}; beside a job, {slower}"
@@ -153,10 +153,11 @@ def _beside_a_job(derived: Derived) -> str:
 
 def _tell_llm(derived: LlmDerived) -> None:
     objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms per further token"
-    rate, asked = f"{derived.output_tokens_per_s:,.0f} tokens/s", f"{derived.request_prompt_tokens:,.0f} prompt tokens"
-    rate += f", {derived.streamed_tokens_per_s:,.0f} where all answers are streamed,"
-    note(f"  {objective}: up to {derived.sequences:,} sequences per step; {rate}")
-    note(f"  with requests of {asked} and answers of {derived.request_answer_tokens:,.0f};")
+    note(f"  objectives: {objective}; up to {derived.sequences:,} sequences per step;")
+    rate, streamed = (f"{each:,.0f}" for each in (derived.output_tokens_per_s, derived.streamed_tokens_per_s))
+    asked, given = f"{derived.request_prompt_tokens:,.0f} tokens", f"{derived.request_answer_tokens:,.0f} tokens"
+    note(f"  capacity: {rate} output tokens/s, or {streamed} if all answers are streamed,")
+    note(f"  with prompts of {asked} and answers of {given};")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
     note(f"  {waiting} requests may wait in the queue, and further requests are refused; {context} tokens of context")
 

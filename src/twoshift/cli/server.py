@@ -22,9 +22,9 @@ SERVER_FIELDS = {"server": "--on"}
 On = Annotated[
     str | None,
     text(
-        "URL of the server: http://host:8000. The API key is read from TWOSHIFT_KEY.",
+        "URL of the server: http://host:8000. The environment variable TWOSHIFT_KEY sets the API key.",
         metavar="URL",
-        shown="TWOSHIFT_SERVER",
+        shown="the environment variable TWOSHIFT_SERVER",
     ),
 ]
 
@@ -33,7 +33,8 @@ def server_at(given: str | None) -> ServerClient:
     """The one that was named, or the environment's; raises InvalidInput where there is none."""
     url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
     if not url:
-        raise InvalidInput("server", None, "the URL of a running `twoshift serve`, or the variable TWOSHIFT_SERVER")
+        accepted = "the URL of a server, such as http://127.0.0.1:8000, or the environment variable TWOSHIFT_SERVER"
+        raise InvalidInput("server", None, accepted)
     return ServerClient(url, named=bool(given))
 
 
@@ -111,6 +112,6 @@ class ServerClient:
         except InvalidInput as error:
             raise _Refused(str(error)) from None
         except Denied as error:
-            raise Denied(f"{error} (set the API key in TWOSHIFT_KEY)") from None
+            raise Denied(f"{error} (set the API key in the environment variable TWOSHIFT_KEY)") from None
         except Broken as error:
-            raise Broken(f"the server: {error}") from None
+            raise Broken(f"the server reports: {error}") from None

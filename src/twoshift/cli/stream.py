@@ -55,7 +55,7 @@ def stream_command(
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Run a model over rows that keep arriving; run the same command again to continue after a stop or a crash.
+    """Run a model over rows that keep arriving. To continue after a stop or a crash, run the same command again.
 
     Rows are collected into windows. Each window is committed as one output file together with its end offset, so every
     row is in the output exactly once.
@@ -108,7 +108,8 @@ def _signals(stream: Stream) -> Iterator[None]:
         nonlocal interrupts
         interrupts += number == signal.SIGINT
         with contextlib.suppress(RuntimeError):  # stderr is in the middle of a line
-            note("Stopping now." if interrupts > 1 else "Stopping after the windows in progress.")
+            later = "Stopping after the windows in progress. Press Ctrl-C again to stop now."
+            note("Stopping now." if interrupts > 1 else later)
         stream.stop(now=interrupts > 1)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

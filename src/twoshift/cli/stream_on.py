@@ -56,7 +56,7 @@ def _followed(server: ServerClient, stream: dict[str, Any]) -> dict[str, Any]:
             )
             why = stream["reason"] or (stream["progress"] or {}).get("problem", "")
             if why and why != told:
-                note(f"Waiting: {why}")
+                note(f"The stream is waiting: {why}")
             told = why
             if time.monotonic() >= due_s and stream["progress"]:
                 due_s = time.monotonic() + _SAY_EVERY_S

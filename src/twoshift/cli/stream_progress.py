@@ -30,7 +30,8 @@ class StreamProgress:
         """A line where one is due, or where something has begun to fail or ended to."""
         if now.problem != self._problem:
             if bool(now.problem) != bool(self._problem):
-                note(f"Waiting: {now.problem}" if now.problem else "The stream has resumed: the problem is gone.")
+                gone = "The problem is gone, and the stream continues."
+                note(f"The stream is waiting: {now.problem}" if now.problem else gone)
             self._problem = now.problem
         if time.monotonic() < self._due_s:
             return
@@ -60,19 +61,19 @@ def stream_figures(now: StreamSnapshot, fresh_s: float) -> Iterator[str]:
 
 def _catch_up(seconds: float, rate: float) -> str:
     if math.isinf(seconds):
-        return f"not catching up: rows arrive faster than {format_number(rate)} rows/s, the rate of scoring"
+        return f"not catching up: rows arrive faster than they are scored ({format_number(rate)} rows/s)"
     return f"up to date in about {format_duration(seconds)} at {format_number(rate)} rows/s"
 
 
 def stream_lines(last: StreamSnapshot, output: str, fresh_s: float) -> Iterator[str]:
     """How a run ended."""
-    yield f"Stopped: {counted(last.rows, 'row')} in {counted(last.windows, 'window')} committed to {output}."
+    yield f"Stopped: {counted(last.rows, 'row')} in {counted(last.windows, 'window')} were committed to {output}."
     if last.in_time_share is not None:
         yield from (f"{words[0].upper()}{words[1:]}." for words in list(stream_figures(last, fresh_s))[1:2])
         yield f"{100 * last.in_time_share:.1f} % of the rows were committed within {format_duration(fresh_s)}."
     if last.errors or last.dead_letters:
-        yield f"{counted(last.dead_letters, 'dead letter')}, with the reason for each: {output.rstrip('/')}/_dead/."
+        yield f"{output.rstrip('/')}/_dead/ contains {counted(last.dead_letters, 'dead letter')}, each with its reason."
     if last.notice:
         yield f"{last.notice}."
     if last.usd is not None:
-        yield f"This run: ${last.usd:,.4f}."
+        yield f"Cost of this run: ${last.usd:,.4f}."

@@ -22,8 +22,19 @@ __all__ = ["app", "figures", "stream_path", "stream_words"]
 app = typer.Typer(
     help="List, show, pause, resume and cancel streams on a server; show their logs.", no_args_is_help=True
 )
-_COLUMNS = ("<<stream", "<<state", "rows", "rows/s", "lag", "p50", "p99", "objective", "usd", "<<model")
-_LESS = ("usd", "p50", "rows", "model", "objective")  # left out on a narrow terminal, in this order
+_COLUMNS = (
+    "<<stream",
+    "<<state",
+    "rows",
+    "rows/s",
+    "lag rows",
+    "fresh p50",
+    "fresh p99",
+    "objective",
+    "usd",
+    "<<model",
+)
+_LESS = ("usd", "fresh p50", "rows", "model", "objective")  # left out on a narrow terminal, in this order
 _ON = "--on http://127.0.0.1:8000"
 StreamId = Annotated[str, typer.Argument(help="Stream id, as `twoshift streams list` shows it.")]
 
@@ -31,10 +42,10 @@ StreamId = Annotated[str, typer.Argument(help="Stream id, as `twoshift streams l
 @command(app, "list", f"twoshift streams list {_ON}", SERVER_FIELDS)
 def list_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N entries.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N streams.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the newest streams of a server, with their lag and their freshness against the objective."""
+    """List the newest streams of a server, with lag, freshness and freshness objective."""
     found = server_at(on).get(f"/v1/streams?limit={limit}")
     rows = [_row(each) for each in found["data"]]
     show(as_json, found, table(_COLUMNS, rows, less=_LESS) if rows else "There are no streams.")
@@ -42,14 +53,14 @@ def list_command(
 
 @command(app, "show", f"twoshift streams show stream-0123456789ab {_ON}", SERVER_FIELDS)
 def show_command(stream: StreamId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Show a stream: lag, freshness against the objective, rows per second, dollars."""
+    """Show a stream: lag, freshness, freshness objective, rows per second and cost."""
     found = server_at(on).get(stream_path(stream))
     show(as_json, found, *stream_words(found))
 
 
 @command(app, "pause", f"twoshift streams pause stream-0123456789ab {_ON}", SERVER_FIELDS)
 def pause_command(stream: StreamId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Pause a stream: windows in progress are committed, and no further rows are read until `streams resume`."""
+    """Pause a stream: windows in progress are committed, and no rows are read until `twoshift streams resume`."""
     _change(stream, "pause", on, as_json)
 
 
@@ -81,7 +92,8 @@ def stream_words(stream: dict[str, Any]) -> Iterator[str]:
     """A stream in words."""
     settings, reason = stream["settings"], stream["reason"] if stream["reason"] != stream["state"] else ""
     yield f"{stream['id']}: {stream['state']}{': ' + reason if reason else ''}"
-    yield f"{settings.get('adapter') or settings['model']} over {settings['source']} to {settings['output']}"
+    model = settings.get("adapter") or settings["model"]
+    yield f"model {model}, source {settings['source']}, output {settings['output']}"
     for words in figures(stream["progress"] or {}):
         yield f"{words[0].upper()}{words[1:]}."
 
@@ -100,7 +112,11 @@ def figures(now: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(math.ceil(now['lag_rows']), 'row')} waiting, the oldest for {format_duration(now['lag_s'])}"
     if now["is_behind"]:
         left_s = now["catch_up_s"]
-        yield "not catching up" if left_s is None else f"up to date in about {format_duration(left_s)}"
+        yield (
+            "not catching up: rows arrive faster than they are scored"
+            if left_s is None
+            else f"up to date in about {format_duration(left_s)}"
+        )
     if now["dead_letters"]:
         yield counted(now["dead_letters"], "dead letter")
     if now.get("notice"):

@@ -20,8 +20,8 @@ __all__ = ["usage_command", "usage_table"]
 
 _COUNTED = ("rows", "tokens", "device s", "harvested s", "usd")
 _TOKEN_PRICES = {  # of language models
-    "usd_per_million_input_tokens": "$/M input",
-    "usd_per_million_output_tokens": "$/M output",
+    "usd_per_million_input_tokens": "$/M input tokens",
+    "usd_per_million_output_tokens": "$/M output tokens",
 }
 
 
@@ -41,10 +41,11 @@ def usage_command(
         str | None, text("Last day of the period in UTC, such as 2026-01-31.", "--to", metavar="DAY", shown="today")
     ] = None,
     group_by: Annotated[
-        str, text("Group by one or several of: day, tenant, lane, model, version.", metavar="NAMES")
+        str, text("Columns to group by, separated by commas: day, tenant, lane, model, version.", metavar="NAMES")
     ] = "day,tenant,lane,model",
     tenant: Annotated[
-        str | None, text("Show only this tenant; only an admin key can see tenants other than its own.", metavar="NAME")
+        str | None,
+        text("Show only this tenant. Other tenants than your own need a key with the scope admin.", metavar="NAME"),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,
@@ -63,8 +64,8 @@ def usage_command(
     show(as_json, found, usage_table(found["group_by"], found["data"]) if found["data"] else shown)
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
-        sets = "`twoshift serve --price` sets the price (price_usd_per_hour in the configuration file)"
-        typer.echo(f"{unpriced_s:,.1f} device seconds have no price: {sets}.")
+        sets = "Set the price with `twoshift serve --price`, or as price_usd_per_hour in the configuration file."
+        typer.echo(f"{unpriced_s:,.1f} device seconds have no price. {sets}")
 
 
 def usage_table(groups: list[str], data: list[dict[str, Any]]) -> FittingTable:

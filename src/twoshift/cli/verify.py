@@ -29,7 +29,7 @@ def verify_command(
 ) -> int:
     """Read every part of a job's output and compare it with its recorded checksum.
 
-    Exit code 0: all parts are complete. 1: the named parts are missing or damaged. 3: the job is not done yet.
+    The exit code is 0 if all parts are complete, 1 if parts are missing or damaged, and 3 if the job is not done yet.
     """
     from twoshift.wiring.job_workers import verify_job
 
@@ -71,12 +71,12 @@ def _lines(output: str, found: Verification) -> Iterator[str]:
         yield "Delete the damaged files and run the job's command again: only their shards are computed again."
     elif found.is_finished and found.missing:
         yield "Run the job's command again: only the missing shards are computed."
-    verified = counted(len(found.named(PartState.VERIFIED)), "part")
-    yield f"{verified} of {found.shards:,} verified in {output}."
+    verified = len(found.named(PartState.VERIFIED))
+    yield f"Verified {verified:,} of {counted(found.shards, 'part')} in {output}."
     if unsealed:
         yield (
             f"{counted(len(unsealed), 'part')} cannot be verified, because no checksum was recorded; only their "
             "rows were counted."
         )
     if not found.is_finished:
-        yield "The job is not done: run its command again to continue it."
+        yield "The job is not done: run the job's command again to continue."

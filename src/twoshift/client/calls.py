@@ -190,7 +190,8 @@ def _error(reply: ApiReply, request: ApiCall[Any]) -> TwoshiftError:
     try:
         body = json.loads(reply.body)
     except ValueError:
-        return Broken(f"{request.method} {request.path} returned status {reply.status} without a JSON body")
+        told = f"the reply to {request.method} {request.path} has status {reply.status} and no JSON body"
+        return Broken(f"{told}; check that the URL is that of a Twoshift server")
     found = body.get("error") if isinstance(body, dict) else None
     told = found if isinstance(found, dict) else {"message": found or f"status {reply.status}"}
     kind = _BY_CODE.get(str(told.get("code")), Broken) if reply.status == 400 else _KINDS.get(reply.status, Broken)
@@ -230,4 +231,4 @@ def json_of(reply: ApiReply, path: str) -> Any:
     try:
         return json.loads(reply.body) if reply.body else None
     except ValueError:
-        raise Broken(f"the reply of {path} is not JSON") from None
+        raise Broken(f"the reply to a request for {path} is not JSON") from None

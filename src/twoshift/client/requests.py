@@ -207,7 +207,7 @@ def read_chunk(line: str) -> Chunk | None:
 
 def _turn(why: str, waited_s: float, poll_s: float, timeout_s: float | None) -> Flow[float]:
     if timeout_s is not None and waited_s >= timeout_s:
-        raise Late(f"{why}: not done after {timeout_s:g} s")
+        raise Late(f"{why}, and has not ended within the timeout of {timeout_s:g} s")
     yield Pause(poll_s)
     return waited_s + poll_s
 
@@ -238,7 +238,7 @@ def _inference(reply: ApiReply) -> Inference:
         head_bytes = reply.headers.get(HEADER)
         head, outputs = read_tensors(reply.body, None if head_bytes is None else int(head_bytes))
     except (ValueError, KeyError) as error:
-        raise Broken(f"the reply of the server cannot be decoded ({error!r})") from None
+        raise Broken(f"the server's reply to an inference request cannot be decoded ({error!r})") from None
     return Inference(head["model_name"], str(head.get("model_version", "")), outputs)
 
 

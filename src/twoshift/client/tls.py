@@ -25,11 +25,13 @@ def tls_context(url: str, httpx: Any) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=file)
         except OSError as error:  # also what is not PEM
-            accepted = f"a file with certificates in PEM ({error.strerror or error})"
+            accepted = f"a readable PEM file with certificates ({error.strerror or error})"
             raise InvalidInput("SSL_CERT_FILE", file, accepted) from None
     if folder := os.environ.get("SSL_CERT_DIR"):
         if not Path(folder).is_dir():
-            raise InvalidInput("SSL_CERT_DIR", folder, "a folder of certificates that `openssl rehash` has prepared")
+            raise InvalidInput(
+                "SSL_CERT_DIR", folder, "an existing folder of certificates, prepared with `openssl rehash`"
+            )
         return ssl.create_default_context(capath=folder)
     return httpx.create_ssl_context(trust_env=False)
 
@@ -39,8 +41,8 @@ def tls_problem(url: str, error: Exception, is_cut: bool) -> InvalidInput | None
     cause = _tls_error(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         accepted = (
-            f"a server whose certificate can be verified ({cause.verify_message.rstrip('.')}); if this machine does "
-            "not know the certificate authority, set SSL_CERT_FILE to the PEM file of that authority"
+            f"a server whose certificate can be verified ({cause.verify_message.rstrip('.')}); to trust another "
+            "certificate authority, set SSL_CERT_FILE to the PEM file of that authority"
         )
         return InvalidInput("url", url, accepted)
     if cause is not None and cause.reason in _NOT_TLS:

@@ -229,7 +229,7 @@ def _broke_off(error: Exception) -> TryLater:
 
 def _checked(url: str) -> str:
     if not url:
-        raise InvalidInput("url", None, "the URL of a running `twoshift serve`, or the variable TWOSHIFT_SERVER")
+        raise InvalidInput("url", None, "the URL of a running server, or the variable TWOSHIFT_SERVER with this URL")
     full = url if "://" in url else f"http://{url}"
     parsed = urlsplit(full)
     try:
@@ -237,5 +237,5 @@ def _checked(url: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise InvalidInput("url", url, "a URL such as http://127.0.0.1:8000")
+        raise InvalidInput("url", url, "an http:// or https:// URL, such as http://127.0.0.1:8000")
     return full.rstrip("/")

@@ -133,7 +133,9 @@ class ChatCall:
 
 def _max_tokens(asked: ChatRequest) -> int | None:
     if asked.max_tokens is not None and asked.max_completion_tokens not in (None, asked.max_tokens):
-        raise Inapplicable("max_tokens", asked.max_tokens, "because max_completion_tokens has another value")
+        raise Inapplicable(
+            "max_tokens", asked.max_tokens, "because max_completion_tokens has another value; set only one of the two"
+        )
     return asked.max_completion_tokens or asked.max_tokens
 
 
@@ -151,11 +153,13 @@ def message_of(given: ChatMessage, place: int) -> Message:
             f"{at}.tool_calls", True, f"in a message with the role {given.role}: only the assistant calls tools"
         )
     if given.content is None and not given.tool_calls:
-        raise InvalidInput(f"{at}.content", None, "a string, or tool_calls")
+        raise InvalidInput(f"{at}.content", None, "a text, or tool calls in `tool_calls`")
     if (given.tool_call_id is not None) != (given.role == "tool"):
         if given.tool_call_id is None:
             raise InvalidInput(f"{at}.tool_call_id", None, "the id of the tool call that this message answers")
-        raise Inapplicable(f"{at}.tool_call_id", given.tool_call_id, f"in a message with the role {given.role}")
+        raise Inapplicable(
+            f"{at}.tool_call_id", given.tool_call_id, f"with the role {given.role}, only with the role tool"
+        )
     calls = tuple(ToolCall(each.id, each.function.name, each.function.arguments) for each in given.tool_calls or ())
     return Message(given.role, joined(given.content or ""), calls, given.tool_call_id or "")
 

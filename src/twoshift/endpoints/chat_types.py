@@ -179,7 +179,7 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/chat/completions."""
+    """Body of POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=2048)]
     max_completion_tokens: Count | None = None
@@ -195,7 +195,7 @@ class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletionRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/completions."""
+    """Body of POST /v1/completions."""
 
     # Read in a second step: a union of lists is more than the decoder can tell apart.
     prompt: Annotated[Raw, Meta(extra_json_schema=INPUT)]
@@ -324,7 +324,7 @@ class CompletionLogprobs(Struct):
 
 
 class CompletionChoice(Struct):
-    """One continuation; in a streamed reply, the next part of it."""
+    """One continuation; in a streamed reply, the next part of a continuation."""
 
     index: int
     text: str

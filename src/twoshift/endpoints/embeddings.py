@@ -21,8 +21,8 @@ __all__ = ["EmbeddingCall", "read_embeddings"]
 
 _COLUMN = "embedding"
 _OWN_IDS = (
-    'texts, or ids of this model\'s own tokenizer with "allow_token_ids": true '
-    "(LangChain sends OpenAI's ids: set check_embedding_ctx_length=False)"
+    'texts; to send ids of this model\'s own tokenizer, add "allow_token_ids": true. LangChain sends token ids of '
+    "OpenAI's tokenizer: to send texts, set check_embedding_ctx_length=False in LangChain"
 )
 _requests, _encoder = msgspec.json.Decoder(EmbeddingRequest), msgspec.json.Encoder()
 
@@ -60,7 +60,7 @@ class EmbeddingCall:
     def _check_dimensions(self, most: int | None) -> None:
         asked = self._asked.dimensions
         if asked is not None and most is not None and asked > most:
-            raise InvalidInput("dimensions", asked, f"from 1 to {most}")
+            raise InvalidInput("dimensions", asked, f"a whole number from 1 to {most}")
 
 
 def _check_ids(asked: EmbeddingRequest) -> None:
@@ -68,7 +68,7 @@ def _check_ids(asked: EmbeddingRequest) -> None:
         raise InvalidInput("input", Shown("a list of token ids"), _OWN_IDS)
     for name in ("prompt_name", "input_type"):
         if (value := getattr(asked, name)) is not None:
-            raise Inapplicable(name, value, "with token ids, which already contain their prompt")
+            raise Inapplicable(name, value, "because the input is token ids: a prompt can be added only to texts")
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twoshift.errors import BrokenModel, InvalidInput, NotFound, TooLarge
+from twoshift.errors import BrokenModel, InvalidInput, Malformed, NotFound, TooLarge
 from twoshift.runtime.table import Table
 from twoshift.types import Tensor, TextPolicy
 
@@ -92,7 +92,9 @@ def requires(model: ModelFacts, column: str, what: str) -> None:
 def check_cut(model: ModelFacts, field: str, tokens: int | None) -> None:
     """Raises InvalidInput where a request wants its texts cut at fewer tokens than the model takes; -1 is as many."""
     if tokens is not None and tokens != -1 and tokens < model.row_tokens:
-        accepted = f"at least {model.row_tokens}: this server truncates texts only at the model's own token limit"
+        accepted = (
+            f"at least {model.row_tokens} tokens; this server truncates texts only at the model's own token limit"
+        )
         raise InvalidInput(field, tokens, accepted)
 
 
@@ -101,12 +103,13 @@ def finite(row: Row, column: str, axes: int, place: int) -> Any:
     try:
         values = row[column]
     except KeyError:
-        raise InvalidInput("model", column, f"a model with an output named `{column}`") from None
+        raise Malformed("model", f"a model with an output named `{column}`; this model has no such output") from None
     if np.ndim(values) != axes:
-        raise BrokenModel(f"the model's output {column} has {np.ndim(values)} axes per row; expected {axes}")
+        told = f"the model's output `{column}` has {np.ndim(values)} dimensions per row; expected {axes}"
+        raise BrokenModel(told)
     # The product is the cheap look at all of them.
     if not math.isfinite(np.dot(values, values)) and not np.isfinite(values).all():
-        raise BrokenModel(f"the model's output {column} for row {place} contains NaN or infinity")
+        raise BrokenModel(f"the model's output `{column}` for row {place} contains NaN or infinity")
     return values
 
 
@@ -149,7 +152,7 @@ def check_rows(
     if not rows:
         raise InvalidInput("input", rows, "at least one row")
     if len(rows) > most_rows:
-        raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
+        raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} rows in a request")
     sizes = characters_of(rows)
     if max_row_tokens > 1:
         check_lengths(sizes, texts.most_tokens(max_row_tokens, most_rows))

@@ -26,12 +26,12 @@ def texts_or_ids(given: msgspec.Raw, most_rows: int, field: str) -> list[Any]:
     first = _FIRST.match(text)
     match first and first[1]:
         case None:
-            raise Malformed(field, "texts: a string or a list of strings")
+            raise Malformed(field, "a string or a list of strings")
         case b'"' | b"]":
             return decoded(_texts, text, field)
         case b"[":
             if text.count(b"[") > most_rows + 1:  # before millions of lists are made
-                raise TooLarge(field, f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} in a request")
+                raise TooLarge(field, f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} rows in a request")
             return decoded(_id_lists, text, field)
         case _:
             return [decoded(_ids, text, field)]

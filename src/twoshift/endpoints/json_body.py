@@ -32,7 +32,7 @@ def decoded(
 ) -> Any:
     """Raises InvalidInput that names the field; `else_` is what to send instead of too much."""
     if len(body) > _MOST_BYTES:
-        raise TooLarge(field, f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,}{else_}")
+        raise TooLarge(field, f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,} bytes{else_}")
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -78,13 +78,13 @@ def malformed(error: Exception, field: str = "body", known: Sequence[str] = (), 
     where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
     named = ".".join(each for each in (where, inner and inner[1]) if each)
     if known and place is None and _UNKNOWN.search(told):
-        return Inapplicable(named, True, f"because this endpoint accepts only {', '.join(known)}")
+        return Inapplicable(named, True, f"because this endpoint accepts only the fields {', '.join(known)}")
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
-        return Inapplicable(named, True, "because this endpoint does not support it")
+        return Inapplicable(named, True, "because this endpoint does not support this field")
     if _MISSING.search(told):
-        return Malformed(named, "a value, because this field is required")
+        return Malformed(named, "a value; this field is required")
     accepted = _expected(told) or _choices(told, read, named)
-    return Malformed(named or field, accepted or f"a request as /openapi.json describes it: {told}")
+    return Malformed(named or field, accepted or f"a request as described in /openapi.json ({told})")
 
 
 def _expected(told: str) -> str:

@@ -55,7 +55,7 @@ def _response(body: bytes, model: ModelFacts) -> EndpointCall:
 
 def _whole(call: GenerationCall) -> EndpointCall:
     if call.streams:
-        raise InvalidInput("stream", True, "false in a batch")
+        raise InvalidInput("stream", True, "false: a batch does not stream its answers")
     return call
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class CacheControl(Struct, forbid_unknown_fields=True):
-    """Accepted and ignored: prompt prefixes are always cached."""
+    """Cache setting, which is accepted and ignored: prompt prefixes are always cached."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
@@ -61,7 +61,7 @@ class PlainText(Struct, forbid_unknown_fields=True):
 
 
 class DirectCaller(Struct, forbid_unknown_fields=True):
-    """Caller of a tool: the model itself."""
+    """The caller of a tool, which is always the model itself."""
 
     type: Literal["direct"]
 
@@ -118,7 +118,7 @@ class UserOf(Struct, forbid_unknown_fields=True):
 
 
 class NoThinking(Struct, forbid_unknown_fields=True):
-    """Thinking disabled, which is the default."""
+    """Setting that disables thinking; thinking is also disabled without this setting."""
 
     type: Literal["disabled"]
 
@@ -137,7 +137,7 @@ class OutputConfig(Struct, forbid_unknown_fields=True):
 
 
 class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages, and the params of a request in a message batch."""
+    """Body of POST /v1/messages, and `params` of a request in a message batch."""
 
     model: str
     max_tokens: Count

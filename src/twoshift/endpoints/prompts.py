@@ -31,6 +31,8 @@ def chosen_prompt(name: str | None, input_type: str | None, prompts: Mapping[str
 def _known(field: str, value: str, names: list[str], prompts: Mapping[str, str]) -> str:
     found = next((each for each in names if each in prompts), None)
     if found is None:
-        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else "a model with prompts: this model has none"
+        accepted = (
+            f"one of {', '.join(sorted(prompts))}" if prompts else "a model with prompts; this model has no prompts"
+        )
         raise InvalidInput(field, value, accepted)
     return found

@@ -106,7 +106,7 @@ class ResponseStreamOptions(Struct, forbid_unknown_fields=True):
 
 
 class ResponseRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/responses."""
+    """Body of POST /v1/responses."""
 
     model: str
     input: str | Annotated[list[InputItem], Meta(min_length=1, max_length=2048)]

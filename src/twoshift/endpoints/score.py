@@ -61,6 +61,6 @@ def plain(value: Any, name: str, place: int) -> Any:
     """A value as JSON has it; raises BrokenModel for NaN and infinities."""
     array = np.asarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise BrokenModel(f"the model's output {name} for row {place} contains NaN or infinity")
+        raise BrokenModel(f"the model's output `{name}` for row {place} contains NaN or infinity")
     plain = array.tolist()
     return plain.decode(errors="replace") if isinstance(plain, bytes) else plain

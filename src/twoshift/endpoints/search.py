@@ -45,7 +45,7 @@ class SearchCall:
         if not texts:
             raise InvalidInput("query", texts, "a text, or a list of at least one text")
         if len(texts) > model.most_rows:
-            raise TooLarge("query", f"{len(texts):,} texts", f"at most {model.most_rows:,} in a request")
+            raise TooLarge("query", f"{len(texts):,} texts", f"at most {model.most_rows:,} texts in a request")
         self.rows = query_rows(texts, asked.prompt_name, model.prompts)
 
     def vectors(self, rows: Sequence[Row]) -> NDArray[np.float32]:

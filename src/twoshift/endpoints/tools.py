@@ -31,7 +31,7 @@ def tool_use(tools: Sequence[Tool], choice: str, name: str | None = None, parall
         return None
     names = [each.name for each in tools]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise InvalidInput("tools", twice, "each function once")
+        raise InvalidInput("tools", twice, "a list in which each function name occurs once")
     if name is not None and name not in names:
-        raise InvalidInput("tool_choice", name, f"one of {', '.join(names)}")
+        raise InvalidInput("tool_choice", name, f"one of these functions: {', '.join(names)}")
     return ToolUse(tuple(tools), wanted, name or "", parallel)

@@ -50,7 +50,7 @@ TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
 
 
 class EmbeddingRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/embeddings."""
+    """Body of POST /v1/embeddings."""
 
     model: str
     # Read in a second step: a union of lists is more than the decoder can tell apart.
@@ -90,7 +90,7 @@ class EmbeddingReply(Struct, kw_only=True):
 
 
 class RerankRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/rerank, /v2/rerank and /rerank."""
+    """Body of POST /v1/rerank, /v2/rerank and /rerank."""
 
     model: str
     query: str
@@ -152,14 +152,14 @@ class TextScore(Struct):
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/score and /v1/score/{model}."""
+    """Body of POST /v1/score and /v1/score/{model}."""
 
     rows: Annotated[list[dict[str, Any]], Meta(extra_json_schema={"minItems": 1})]
     model: str | None = None  # may be left out where the path has it, or where one model is served
 
 
 class ScoreReply(Struct):
-    """Outputs of each row by name; `classes` has the class names of an output with one value per class."""
+    """Outputs of each row, by output name. For an output with one value per class, `classes` has the class names."""
 
     model: str
     rows: list[dict[str, Any]]
@@ -167,14 +167,14 @@ class ScoreReply(Struct):
 
 
 class LookupRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/lookup."""
+    """Body of POST /v1/lookup."""
 
     keys: Annotated[list[int | str], Meta(extra_json_schema={"minItems": 1})]
     model: str | None = None  # may be left out where one model is served
 
 
 class LookupRow(Struct, kw_only=True):
-    """Result for a key: `found` is hit, miss, stale, wrong_version or damaged; only a hit has outputs."""
+    """Result for a key. `found` is hit, miss, stale, wrong_version or damaged; `outputs` is set only for a hit."""
 
     key: int | str
     found: str
@@ -207,7 +207,7 @@ class ScoreModel(Struct):
 
 
 class SearchRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/search."""
+    """Body of POST /v1/search."""
 
     query: Annotated[str | list[str], Meta(extra_json_schema={"minItems": 1})]
     model: str | None = None  # may be left out where one embedding model is served
@@ -216,7 +216,7 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
 
 
 class SearchHit(Struct):
-    """A matching row. A nearer row has a higher score: the cosine, the inner product or the negative distance."""
+    """A row that was found. `score` is the cosine, the inner product or the negative distance: higher is nearer."""
 
     key: str | int
     score: float
@@ -230,7 +230,7 @@ class SearchResult(Struct):
 
 
 class SearchReply(Struct, kw_only=True):
-    """Results in the order of the texts, and the generation of the index."""
+    """Results in the order of the texts, and the generation of the index that was searched."""
 
     object: Literal["list"] = "list"
     data: list[SearchResult]

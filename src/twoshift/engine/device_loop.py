@@ -161,7 +161,7 @@ class DeviceLoop(ABC):
 
     def _check_open(self) -> None:
         if _forks[0] != self._forks:
-            raise Broken("the engine runs only in the process that started it, and this process was forked from it")
+            raise Broken("the engine does not run in a forked process: create the engine after the fork")
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if (error := self._stopped_by()) is not None:

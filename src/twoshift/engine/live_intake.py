@@ -131,7 +131,7 @@ class LiveIntake:
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         if deadline_s <= now_s and sinks:
-            why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
+            why = f"the deadline, {deadline_s:.3f} s, has passed: engine.now_s() is {now_s:.3f} s"
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
         waiting, stop = self._waiting, start + len(sinks)
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]

@@ -41,7 +41,7 @@ class MeasureLimits:
         if not 0 < self.seconds <= 3600:
             raise InvalidInput("seconds", self.seconds, "a number of seconds above 0, at most 3600")
         if self.repeats < 1 or self.max_rows < 1 or self.max_tokens < 1:
-            raise InvalidInput("repeats, max_rows, max_tokens", self, "at least 1 each")
+            raise InvalidInput("repeats, max_rows, max_tokens", self, "numbers of at least 1")
 
     def call_s(self, lengths: int) -> float:
         """The longest call worth growing to: sizes double, so all calls of one length take about two of it."""

@@ -131,14 +131,15 @@ def other_model(first: Loaded, other: Loaded) -> str:
     changed = [name for name, each in first.info.adapters.items() if other.info.adapters.get(name) != each]
     if changed:
         return (
-            f"this replica has loaded a different adapter {changed[0]} than the first replica; put the same files on "
-            "every machine, then restart the server"
+            f"this replica and the first replica have loaded different files of the adapter {changed[0]}; put the same "
+            "files on every machine, then restart the server"
         )
     if first.info.checksum == other.info.checksum:
         return ""
     return (
-        f"this replica has loaded different weights of {other.info.model}: checksum {other.info.checksum}, the first "
-        f"replica has {first.info.checksum}; put the same files on every machine, then restart the server"
+        f"this replica has loaded different weights of {other.info.model} than the first replica (checksums: here "
+        f"{other.info.checksum}, there {first.info.checksum}); put the same files on every machine, then restart the "
+        "server"
     )
 
 

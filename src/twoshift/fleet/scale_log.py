@@ -33,12 +33,12 @@ class ScaleLog:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = path.with_name(f"{path.name}.lock").open("w")
         except OSError as error:
-            raise InvalidInput("scale_log", str(path), f"a file that can be written ({error.strerror})") from error
+            raise InvalidInput("scale_log", str(path), f"a writable file ({error.strerror})") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise InvalidInput("scale_log", str(path), "a log file that no other server writes") from None
+            raise InvalidInput("scale_log", str(path), "another log file: another server writes to this one") from None
 
     @property
     def needs_header(self) -> bool:

@@ -60,9 +60,11 @@ def signals(models: Mapping[str, Deployment], backlogs: Callable[[str], Iterable
     label = ("model",)
     yield ("gauge", "job_rows_left", "Rows that jobs still have to process.", label,
            each(lambda jobs, _: sum(job.pending_rows for job in jobs)))  # fmt: skip
-    yield ("gauge", "urgent_rows_left", "Rows to process within the most urgent job window.", label,
+    yield ("gauge", "urgent_rows_left",
+           "Rows that jobs have to process before the deadline that needs the most rows per second.", label,
            each(lambda jobs, _: most_urgent(jobs).pending_rows))  # fmt: skip
-    yield ("gauge", "urgent_seconds_left", "Seconds left in the most urgent job window; infinite without one.", label,
+    yield ("gauge", "urgent_seconds_left",
+           "Seconds until the deadline that needs the most rows per second; infinite without a deadline.", label,
            each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
     yield ("gauge", "cold_start_seconds", "Seconds that the last start of a replica took; 0: not known.", label,
            each(lambda _, counts: counts.levels["cold_start_s"]))  # fmt: skip

@@ -283,7 +283,7 @@ class Supervisor:
             wait_s = self.policy.wait_s(failure.version, observed, failure.at_s)
             _logger.error("%s: %s; trying again in %g s", self._spec.name, gave_up, wait_s)
         if not self._settled:
-            self._fail(Broken(f"{text} before it was ready"))
+            self._fail(Broken(f"the replicas could not be started: {text}"))
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(Exception):  # nobody reads it

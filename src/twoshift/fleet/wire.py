@@ -208,7 +208,7 @@ def asking(number: int, request: LiveRequest, base_s: float = 0.0) -> bytes:
     try:
         return framed(Ask(number, list(rows), pairs, deadline_s, arrived_s, request.tenant, request.reserve_s))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
-        raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+        raise Malformed("input", f"rows of numbers, texts and lists ({error})") from error
 
 
 def asking_prepared(requests: Sequence[PreparedAsk], rows: Sequence[Prepared], preparer: RowPreparer) -> bytes:
@@ -224,7 +224,7 @@ def generating(
     try:
         return framed(Generate(number, [_prompt(row) for row in rows], timeout_s, waited_s, tenant))
     except UnicodeEncodeError as error:
-        raise Malformed("prompt", f"a text in Unicode: {error}") from error
+        raise Malformed("prompt", f"a text in valid Unicode ({error})") from error
 
 
 def _prompt(row: GenerationRequest) -> _Prompt:

@@ -174,7 +174,8 @@ class FrontGroup:
         """Raises Broken where fronts cannot be started."""
         if self.failed:
             raise Broken(
-                f"{self.failed}; its error is printed above. To serve without front-end processes, use --fronts 1"
+                f"{self.failed}; the error of this process is printed above. "
+                "To serve without front-end processes, use --fronts 1"
             )
 
     def let_go(self, backend: Any, timeout_s: float) -> bool:

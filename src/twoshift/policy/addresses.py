@@ -72,11 +72,11 @@ def target_of(url: str, private_too: bool, field: str = "url") -> Target:
     made = Target(parsed.scheme, parsed.hostname, port or _DEFAULT_PORTS[parsed.scheme], _path(parsed))
     if not private_too and made.port not in _PORTS:
         ports = " or ".join(map(str, _PORTS))
-        accepted = f"port {ports}; `allow_private_webhooks = true` on the server allows every port"
+        accepted = f"a URL with port {ports}; `allow_private_webhooks = true` on the server allows every port"
         raise InvalidInput(field, url, accepted)
     if not private_too and literal is not None and not is_public(parsed.hostname):
-        accepted = "a public IP address; `allow_private_webhooks = true` on the server also allows private addresses"
-        raise InvalidInput(field, url, accepted)
+        allowed = "`allow_private_webhooks = true` on the server also allows private addresses"
+        raise InvalidInput(field, url, f"a URL with a public IP address; {allowed}")
     return made
 
 

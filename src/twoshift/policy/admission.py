@@ -36,7 +36,7 @@ class Never(NamedTuple):
     """The request would miss its deadline even on an idle device."""
 
     reason: str
-    accepted: str = "a smaller request, or a larger x-request-timeout-ms"
+    accepted: str = "a smaller request, or a larger value in the header x-request-timeout-ms"
 
 
 class Try(NamedTuple):

@@ -49,7 +49,7 @@ class AnswerKind(enum.StrEnum):
 def differences(kind: AnswerKind | str, stable: Rows, candidate: Rows) -> Floats:
     """One difference per row, or per query of a ranking; raises InvalidInput if the numbers of answers differ."""
     if len(stable) != len(candidate):
-        told = f"the same number of answers as from the stable version: {len(stable):,}"
+        told = f"{len(stable):,} answers, as many as from the stable version"
         raise InvalidInput("candidate", f"{len(candidate):,} answers", told)
     pairs = zip(stable, candidate, strict=True)
     match AnswerKind(kind):

@@ -98,7 +98,7 @@ class WorkerPolicy:
         items = state.pending_items * self.settings.work_factor - state.harvested_items_per_s * left_s
         if items <= 0:
             why = (
-                f"idle time of the live replicas ({state.harvested_items_per_s:g} items/s) is enough to finish "
+                f"the idle time of the live replicas ({state.harvested_items_per_s:g} items/s) is enough to finish "
                 "within the window"
             )
             return Need(0, Signal.HARVEST, why)
@@ -112,8 +112,8 @@ class WorkerPolicy:
         return Need(
             need,
             Signal.WINDOW,
-            f"{state.pending_items} items pending, {left_s:g} s left, {rate:g} items/s per worker and "
-            f"{state.harvested_items_per_s:g} items/s in idle time need {need} workers",
+            f"{state.pending_items} items are pending and {left_s:g} s are left; with {rate:g} items/s per worker and "
+            f"{state.harvested_items_per_s:g} items/s in idle time, the number of workers needed is {need}",
         )
 
     def _to_finish(self, work_s: float, left_s: float, workers: int) -> int:

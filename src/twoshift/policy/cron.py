@@ -89,7 +89,7 @@ class Cron:
             either,
         )
         if not either and not any(day <= _DAYS_IN[month - 1] for day in days for month in months):
-            raise InvalidInput(field, given, "a day that exists in one of the given months")
+            raise InvalidInput(field, given, "a day of month that exists in one of the given months")
         return made
 
     def matches(self, minute: int) -> bool:

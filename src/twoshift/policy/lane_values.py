@@ -47,7 +47,7 @@ class LaneLimits:
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
-            raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
+            raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "numbers of at least 1")
         if self.background_depth < 0:
             raise InvalidInput("background_depth", self.background_depth, "at least 0")
         if self.lanes < 1 or (self.lanes > 1 and self.background_depth):
@@ -69,7 +69,9 @@ class LaneLimits:
         if not 0 <= self.tail_margin < 0.5:
             raise InvalidInput("tail_margin", self.tail_margin, "a share from 0 to below 0.5")
         if not 0 <= self.min_share <= 0.5:
-            raise InvalidInput("min_share", self.min_share, "a share from 0 to 0.5: live rows keep half of a call")
+            raise InvalidInput(
+                "min_share", self.min_share, "a share from 0 to 0.5, because live rows keep half of a call"
+            )
 
     @property
     def live_call_s(self) -> float:

@@ -35,7 +35,11 @@ class _Claimant:
 def share_of(piece: int, pieces: int, shards: int) -> range:
     """The shards of a piece: consecutive, in input order; pieces are numbered from 0."""
     if not 0 <= piece < pieces:
-        raise InvalidInput("piece", f"{piece}/{pieces}", f"0/{pieces} to {pieces - 1}/{pieces}")
+        raise InvalidInput(
+            "piece",
+            f"{piece}/{pieces}",
+            f"a piece from 0/{pieces} to {pieces - 1}/{pieces}; the first piece has the number 0",
+        )
     return range(piece * shards // pieces, (piece + 1) * shards // pieces)
 
 

@@ -196,13 +196,13 @@ class RolloutPolicy:
         if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
             return (
                 f"missing: requests to the candidate; none of {state.stable[0]:,} requests fell into its share of "
-                f"{self.share:.0%}, because they have too few different keys: use a larger share"
+                f"{self.share:.0%}, because the requests have too few different keys: use a larger share"
             )
         open_figures = [figure for figure in figures if not figure.is_shown]
         if open_figures:
-            return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
+            return f"missing evidence: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
         if not in_shadow and not self._evidence.knows_latency():
-            return "missing: answers of the stable version, to compare the latency with"
+            return "missing: answers of the stable version, whose latency is needed for the comparison"
         if not in_shadow and age_s < self.settings.min_step_s:
             return f"missing: time at this share; {age_s:.0f} of {self.settings.min_step_s:g} s have passed"
         return ""
@@ -234,7 +234,7 @@ def _by(who: str) -> str:
 
 
 def _still(figure: Comparison) -> str:
-    limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
+    limit = "" if figure.accepted is None else f", limit {figure.accepted:.2%}"
     if figure.missing is None:
         return f"{figure}{limit}: above the limit with the current results"
     return f"{figure}{limit}: about {_about(figure.missing)} more observations needed"

@@ -83,7 +83,12 @@ class Compared:
 
     def __post_init__(self) -> None:
         _check("rows", self.rows, self.rows >= 1, "at least 1")
-        _check("disagreed", self.disagreed, 0 <= self.disagreed <= self.rows, f"0 to {self.rows} rows")
+        _check(
+            "disagreed",
+            self.disagreed,
+            0 <= self.disagreed <= self.rows,
+            f"a number from 0 to {self.rows}, the number of rows",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class _Player:
             raise _Unreadable(f"a decision log that `twoshift serve` has written; it begins with a {_KIND} header")
         found = cast(_Object, entry)
         if found["n"] != self._number + 1:
-            raise _Unreadable(f"entry {self._number + 1} at this position: part of the log is missing")
+            raise _Unreadable(f"entry {self._number + 1} in this line; part of the log is missing")
         self._number += 1
         state, now_s = _read_state(found), float(found["now_s"])
         recorded = FleetScale(*(_read_scale(found["decision"][each]) for each in ("replicas", "workers")))

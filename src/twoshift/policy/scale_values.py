@@ -124,7 +124,7 @@ class WorkerSettings:
         for name in ("quota", "straggler_margin", "preemptions_per_hour", "shard_s", "start_s", "cooldown_s"):
             check_at_least(name, getattr(self, name), 0)
         if self.lost_share >= 1:
-            accepted = "fewer preemptions: at this rate all work would be lost"
+            accepted = "fewer preemptions; at this rate all work would be lost"
             raise InvalidInput("preemptions_per_hour", self.preemptions_per_hour, accepted)
 
     @property

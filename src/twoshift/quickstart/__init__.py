@@ -8,10 +8,10 @@ __all__ = ["FILES", "read_sample"]
 
 # What each is for, in the order in which the quickstart uses them
 FILES = {
-    "tickets.jsonl": "60 support tickets: id, topic, text",
-    "tickets.py": "two models: Words makes vectors, Urgency makes scores",
-    "job.toml": "a job: twoshift run job.toml",
-    "server.toml": "a server: twoshift serve --config server.toml",
+    "tickets.jsonl": "60 support tickets with the fields id, topic and text",
+    "tickets.py": "two models: Words returns vectors, Urgency returns scores",
+    "job.toml": "a job, to run with: twoshift run job.toml",
+    "server.toml": "a server, to start with: twoshift serve --config server.toml",
     "requests.jsonl": "requests in the format of OpenAI's batch API",
 }
 

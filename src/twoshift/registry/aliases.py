@@ -85,7 +85,7 @@ class Aliases:
             number=number, version=version, created_at=created_at, created_by=created_by, note=note, is_rollback=True
         )
         if not self._written(name, alias, made):
-            raise TryLater(f"{name}@{alias} was moved by another process at the same time", _SOON_S)
+            raise TryLater(f"another process changed the alias {name}@{alias} at the same time", _SOON_S)
         return made
 
     def _written(self, name: str, alias: str, move: AliasMove) -> bool:
@@ -99,7 +99,7 @@ class Aliases:
         location = self._layout.move(name, alias, number)
         data = self._blobs.read(location)
         if data is None:
-            raise Broken(f"{location} is missing from the history of {name}@{alias}: restore the file")
+            raise Broken(f"{location} is missing from the history of {name}@{alias}; restore this file")
         try:
             return msgspec.json.decode(data, type=AliasMove)
         except (msgspec.DecodeError, ValueError) as error:

@@ -70,12 +70,11 @@ class Artifact:
     def __post_init__(self) -> None:
         paths = [file.path for file in self.files]
         if not paths:
-            raise InvalidInput("SOURCE", self.source, "a model with at least one file")
+            raise InvalidInput("SOURCE", self.source, "a model folder with at least one file")
         for path in paths:
             if not is_inside(path):
-                raise InvalidInput(
-                    "SOURCE", self.source, f"files with plain relative names; one file is called {path!r}"
-                )
+                accepted = f"files whose names contain no '..' and no backslash; one file is called {path!r}"
+                raise InvalidInput("SOURCE", self.source, accepted)
         if twice := next((path for path in paths if paths.count(path) > 1), None):
             raise InvalidInput("SOURCE", self.source, f"files with different names; two files are called {twice}")
 
@@ -97,10 +96,10 @@ def files_below(folder: Path, below: str = "", inside: frozenset[Path] = frozens
         name = f"{below}{path.name}"
         if path.is_dir():
             if path.resolve() in inside:
-                raise InvalidInput("SOURCE", str(path), "a folder without symbolic links to its own parent folders")
+                raise InvalidInput("SOURCE", str(path), "a folder, not a symbolic link to one of its parent folders")
             yield from files_below(path, f"{name}/", inside)
         elif path.is_symlink() and not path.exists():
-            raise InvalidInput("SOURCE", str(path), f"a link to a file that exists; it points to {path.readlink()}")
+            raise InvalidInput("SOURCE", str(path), f"a link to a file that exists, not to {path.readlink()}")
         elif path.is_file():
             yield ArtifactFile(name, path)
 
@@ -122,7 +121,7 @@ class HashedChunks:
                 self._progress(len(chunk))
                 yield chunk
             if _stamp(self._file.source) != before:
-                raise Broken(f"{self._file.source} was changed while it was pushed; push it again")
+                raise Broken(f"{self._file.source} was changed while it was pushed; push the model again")
             self.found = VersionFile(self._file.path, size, digest.hexdigest())
 
 
@@ -141,7 +140,7 @@ def chunks_of(source: Path, expected: VersionFile, progress: Progress) -> Iterat
     chunks = HashedChunks(ArtifactFile(expected.path, source), progress)
     yield from chunks
     if chunks.found != expected:
-        raise Broken(f"{source} was changed while it was pushed; push it again")
+        raise Broken(f"{source} was changed while it was pushed; push the model again")
 
 
 def _stamp(source: Path) -> tuple[int, int] | None:

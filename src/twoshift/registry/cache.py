@@ -85,9 +85,7 @@ class ModelCache:
             try:
                 with (folder / file.path).open("rb") as opened:
                     if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                        found[file.path] = (
-                            f"{folder / file.path} differs from the pushed file: its checksum is different"
-                        )
+                        found[file.path] = f"{folder / file.path} has another checksum than the pushed file"
             except OSError as error:
                 found[file.path] = f"{folder / file.path}: {error.strerror}"
         return found
@@ -206,9 +204,7 @@ class ModelCache:
                     over -= sizes[folder]
         if over > 0:
             used = sum(_size(folder) for folder in self._folders())
-            needs = (
-                f"{version.ref} has {version.size_bytes:,} bytes, and the cached versions in use have {used:,} bytes"
-            )
+            needs = f"{version.ref} has {version.size_bytes:,} bytes, and the cached models in use have {used:,} bytes"
             accepted = f"at least {version.size_bytes + used:,} bytes: {needs}"
             raise InvalidInput("TWOSHIFT_MODEL_CACHE", f"{self._limit:.0f}", accepted)
 
@@ -264,7 +260,7 @@ class ModelCache:
         try:
             yield
         except OSError as error:
-            accepted = f"a folder that can be written ({error.strerror or error}); TWOSHIFT_HOME sets its parent folder"
+            accepted = f"a writable folder ({error.strerror or error}); TWOSHIFT_HOME sets the parent folder"
             raise InvalidInput("model cache", str(self._root), accepted) from error
 
 

@@ -30,7 +30,7 @@ def copied(source: Path, folder: Path) -> None:
             shutil.rmtree(begun, ignore_errors=True)
         sync_directory(folder.parent)
     except OSError as error:
-        accepted = f"a folder that can be written, and is empty or does not exist ({error.strerror or error})"
+        accepted = f"an empty or new folder that the current user may write to ({error.strerror or error})"
         raise InvalidInput("output", str(folder), accepted) from error
 
 

@@ -59,7 +59,7 @@ class Evaluations:
     def keep(self, ref: ModelRef, kind: str, where: str, against: str, figures: Mapping[str, Any]) -> bool:
         """Write one down; whether it was: not where the same was before. Raises NotFound without the version."""
         if not _is_there(self._layout, self._blobs, ref):
-            raise NotFound("model", str(ref), "a version that exists")
+            raise NotFound("model", str(ref), "a version that is in the registry")
         created_at, created_by = self._stamp()
         made = Evaluation(
             kind=kind, where=where, against=against, figures=dict(figures), created_at=created_at, created_by=created_by

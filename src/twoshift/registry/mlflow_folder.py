@@ -55,7 +55,7 @@ def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path
         accepted = f"a model with the flavour {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
         raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'no flavour'}")
     if not trust_pickle:
-        accepted = "--trust-pickle with a pyfunc model, if you trust the author: loading it runs its code"
+        accepted = "--trust-pickle for a pyfunc model, if you trust the author: loading the model runs its code"
         raise InvalidInput("SOURCE", source, accepted)
     return _pyfunc_artifact(folder, source, scratch)
 
@@ -65,15 +65,15 @@ def _flavours(folder: Path) -> dict[str, Any]:
     path = folder / MLMODEL
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise Broken(f"{path}: expected at most {_MOST_BYTES:,} bytes")
+            raise Broken(f"{path} is too large; expected a YAML file of at most {_MOST_BYTES:,} bytes")
         found = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise Broken(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-        raise Broken(f"{path}: expected YAML ({str(error).partition(chr(10))[0]})") from error
+        raise Broken(f"{path} is not valid YAML ({str(error).partition(chr(10))[0]})") from error
     flavours = found.get("flavors") if isinstance(found, dict) else None
     if not isinstance(flavours, dict):
-        raise Broken(f"{path}: expected `flavors`, a mapping from the name of each flavor to its settings")
+        raise Broken(f"{path} has no valid `flavors`; expected a mapping from the name of each flavor to its settings")
     return {str(name): each if isinstance(each, dict) else {} for name, each in flavours.items()}
 
 
@@ -82,7 +82,7 @@ def _place(folder: Path, flavour: dict[str, Any], usual: str) -> Path:
     named = next((flavour[key] for key in ("pickled_model", "data", "model_binary") if flavour.get(key)), usual)
     path = folder / str(named)
     if not is_inside(str(named)) or not path.exists():
-        raise Broken(f"{folder / MLMODEL}: {str(named)[:80]!r} is not a file or folder in the same folder")
+        raise Broken(f"{folder / MLMODEL} names {str(named)[:80]!r}, which is not a file or folder in the same folder")
     return path
 
 
@@ -91,7 +91,7 @@ def _file_artifact(folder: Path, name: str, flavour: dict[str, Any], source: str
     if path.is_dir():  # xgboost and lightgbm of old, ONNX with its weights beside it
         inside = [each for each in files_below(path) if each.source.suffix in (".onnx", ".xgb", ".lgb", ".ubj")]
         if len(inside) != 1:
-            raise Broken(f"{path}: expected exactly one model file in this folder")
+            raise Broken(f"{path} contains {len(inside)} model files; expected exactly one")
         path = inside[0].source
     entry = _xgboost_name(path) if name == "xgboost" else f"{path.stem}{_SUFFIXES.get(path.suffix, path.suffix)}"
     beside = [each for each in files_below(path.parent) if each.source != path] if name == "onnx" else []
@@ -107,7 +107,7 @@ def _xgboost_name(path: Path) -> str:
     with path.open("rb") as file:
         begin = file.read(64)
     if begin[:1] != b"{":
-        accepted = "a model saved by XGBoost 2.1 or newer: load this model with that version and save it as model.ubj"
+        accepted = "a model saved by XGBoost 2.1 or newer: load the model with that version and save it as model.ubj"
         raise InvalidInput("SOURCE", str(path), accepted)
     return f"{path.stem}.json" if begin[1:].lstrip()[:1] == b'"' else f"{path.stem}.ubj"
 

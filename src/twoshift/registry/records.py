@@ -117,7 +117,7 @@ def read_version(data: bytes, where: str) -> Version:
     except (msgspec.DecodeError, ValueError) as error:
         raise Broken(f"{where} is damaged ({error}); push the model again") from error
     if content_checksum(found.files) != found.checksum or any(not is_inside(file.path) for file in found.files):
-        raise Broken(f"{where} is damaged: its checksum does not match its files; push the model again")
+        raise Broken(f"{where} is damaged: the checksum does not match the listed files; push the model again")
     return found
 
 

@@ -98,7 +98,7 @@ class Registry:
             raise NotFound("model", f"{name}:{number}", f"a version of {name}: {_listed(known)}")
         found = read_version(data, location)
         if (found.name, found.version) != (name, number):
-            raise Broken(f"{location} contains the record of {found.ref}: the file was copied from another place")
+            raise Broken(f"{location} contains the record of {found.ref} instead of {name}:{number}; restore this file")
         return found
 
     def read_all(self, refs: Iterable[ModelRef]) -> tuple[list[Version], dict[str, str]]:
@@ -192,7 +192,7 @@ class Registry:
         with suppress(Broken):
             self.version(name, number)
         if not force and (used := [use for use in self.uses(ref) if use.kind == "server"]):
-            accepted = f"a version that no server uses: {used[0].where} uses this one; stop that server, or use --force"
+            accepted = f"a version that no server uses: {used[0].where} uses this one; stop the server, or use --force"
             raise InvalidInput("VERSION", str(ref), accepted)
         created_at, created_by = self.stamp()
         mark = self.layout.removal(name, number)
@@ -210,7 +210,7 @@ class Registry:
         """What is wanted of a version instead, where an alias points to it or may; empty where none does."""
         pointing, damaged = self.aliases.pointing(name)
         if number in pointing:
-            return f"a version without an alias: {name}@{pointing[number][0]} points to this one"
+            return f"a version without an alias: {name}@{pointing[number][0]} points to this version"
         return "".join(f"aliases that can be read: {what}" for what in [*damaged.values()][:1])
 
     def clean(self) -> tuple[int, int]:

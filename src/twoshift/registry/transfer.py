@@ -45,8 +45,8 @@ def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen:
         found = digest.hexdigest()
     if (size, found) != (file.size_bytes, file.sha256):
         raise Broken(
-            f"{location} is damaged: its content differs from the pushed {file.path}; "
-            "push the same model again, which replaces the file"
+            f"{location} is damaged: the content differs from the pushed file {file.path}; "
+            "push the same model again to replace the file"
         )
 
 
@@ -65,8 +65,4 @@ def damage_of(blobs: Blobs, location: str, file: VersionFile, seen: Bytes) -> st
         return str(error)
     if size != file.size_bytes:
         return f"{location} has {size:,} bytes instead of {file.size_bytes:,}"
-    return (
-        ""
-        if digest.hexdigest() == file.sha256
-        else f"{location} differs from the pushed file: its checksum is different"
-    )
+    return "" if digest.hexdigest() == file.sha256 else f"{location} has another checksum than the pushed file"

@@ -23,11 +23,11 @@ def load_catboost(
     """A model on the CPU: probabilities of a classifier's classes, or a regression's value."""
     data = booster_bytes(path, "CatBoost", device, precision, "fp32")
     if not data.startswith(_MAGIC):
-        raise Broken(f"{path}: expected a model that CatBoost saved with save_model: the file does not begin with CBM1")
+        raise Broken(f"{path} is not a valid CatBoost model (saved with save_model): the file does not begin with CBM1")
     if len(data) != 8 + int.from_bytes(data[4:8], "little"):
         raise Broken(
-            f"{path}: the file has {len(data)} bytes, fewer than its header says, so the file is truncated: "
-            "copy it again"
+            f"{path} is truncated or damaged: the file has {len(data):,} bytes, but its header says another size; "
+            "copy the file again"
         )
     used = Threads(threads)
     catboost = needed("catboost", "catboost", str(path))

@@ -104,13 +104,13 @@ def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
     """The columns of all parts' rows, in order; raises InvalidInput where the parts do not fit together."""
     full = [part for part in parts if len(part)]
     if not full:
-        raise InvalidInput("parts", len(parts), "at least one row in the parts")
+        raise InvalidInput("parts", len(parts), "parts with at least one row")
     if len(full) == 1:  # copied all the same: a model that changes its input must not change the rows
         return {name: array.copy() for name, array in full[0].columns.items()}
     first = full[0].columns
     for part in full:
         if part.columns.keys() != first.keys():
-            raise InvalidInput("fields", sorted(part.columns), f"{sorted(first)}, the fields of the earlier rows")
+            raise InvalidInput("fields", sorted(part.columns), f"the fields of the earlier rows: {sorted(first)}")
     return {name: _joined(name, [part.columns[name] for part in full]) for name in first}
 
 
@@ -172,7 +172,7 @@ def _fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             found = "the earlier rows do not have this field" if wrong in row else "this field is missing"
             raise bad_row(number, wrong, dict(row), f"the fields {sorted(map(str, first))} in every row: {found}")
     if any(not isinstance(name, str) for name in first) or not first:
-        raise bad_row(0, None, dict(rows[0]), "at least one field, and only texts as names of fields")
+        raise bad_row(0, None, dict(rows[0]), "a dict with at least one field, in which every field name is a text")
     return tuple(first)
 
 

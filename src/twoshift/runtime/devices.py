@@ -51,7 +51,8 @@ def chosen_cuda(device: str) -> str | None:
         return f"cuda:{index}"
     if device == "auto":
         return None
-    seen = f"PyTorch {torch.__version__} finds {count} GPUs" if count else f"PyTorch {torch.__version__} finds no GPU"
+    gpus = "no GPU" if not count else "1 GPU" if count == 1 else f"{count} GPUs"
+    seen = f"PyTorch {torch.__version__} finds {gpus}"
     raise InvalidInput("device", device, f"cpu, or a GPU that this machine has: {seen}")
 
 

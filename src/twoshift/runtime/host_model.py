@@ -100,16 +100,17 @@ def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
     """The columns, if they are arrays with one row for each that was given; raises BrokenModel."""
     expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each: one output row per input row"
     if not isinstance(result, dict) or not result:
-        raise BrokenModel(f"{info.model}: predict returned {_shown(result)}; expected {expected}")
+        raise BrokenModel(f"{info.model}: predict() returned {_shown(result)}; expected {expected}")
     for name, array in result.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
-            raise BrokenModel(f"{info.model}: predict returned {_shown(array)} as {name!r}; expected {expected}")
+            found = f"{_shown(array)} as {name!r}"
+            raise BrokenModel(f"{info.model}: predict() returned {found}; expected {expected}")
         if array.dtype.kind == "O":
             _check_values(array, name, info)
     if info.outputs and set(result) != set(info.outputs):
         raise BrokenModel(
-            f"{info.model}: predict returned the columns {sorted(result)}; expected {sorted(info.outputs)}, which the "
-            "attribute `outputs` of the class names"
+            f"{info.model}: predict() returned the columns {sorted(result)}; expected "
+            f"{sorted(info.outputs)}, which the attribute `outputs` of the class names"
         )
     return result
 
@@ -118,8 +119,8 @@ def _check_values(array: NDArray[Any], name: str, info: RuntimeInfo) -> None:
     """An object without a value would be told by its address; raises BrokenModel."""
     for kind in set(map(type, array.flat)):
         if not issubclass(kind, _VALUES):
-            found = f"values of type {kind.__name__} as {name!r}"
-            raise BrokenModel(f"{info.model}: predict returned {found}; expected numbers, texts, dates, lists or dicts")
+            found, wanted = f"values of type {kind.__name__} as {name!r}", "numbers, texts, dates, lists or dicts"
+            raise BrokenModel(f"{info.model}: predict() returned {found}; expected {wanted}")
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ from twoshift.errors import Broken
 
 __all__ = ["check_lightgbm_file"]
 
-_EXPECTED = "expected a model that LightGBM saved with save_model"
+_INVALID = "is not a valid LightGBM model (saved with save_model)"
 
 
 class _Damaged(Exception):
@@ -32,7 +32,7 @@ def check_lightgbm_file(data: bytes, path: Path) -> None:
             _check_tree(number, _fields(tree), int(fields["max_feature_idx"]) + 1)
     except (_Damaged, UnicodeDecodeError, ValueError, KeyError) as error:
         what = str(error) if isinstance(error, _Damaged) else f"a value is missing or not a number ({error})"
-        raise Broken(f"{path}: {_EXPECTED}: {what[:200]}") from error
+        raise Broken(f"{path} {_INVALID}: {what[:200]}") from error
 
 
 def _check(good: bool, otherwise: str) -> None:
@@ -43,10 +43,10 @@ def _check(good: bool, otherwise: str) -> None:
 def _check_counts(head: dict[str, str], trees: int) -> None:
     """The library allocates by these counts before it looks for what they count."""
     for name in ("num_class", "num_tree_per_iteration"):
-        _check(1 <= int(head[name]) <= max(1, trees), f"{name} is {head[name]} but the file has {trees} trees")
+        _check(1 <= int(head[name]) <= max(1, trees), f"{name} is {head[name]}, but the file has {trees} trees")
     names = len(head["feature_names"].split())
     last = head["max_feature_idx"]
-    _check(int(last) + 1 == names, f"max_feature_idx is {last} but the file has {names} feature names")
+    _check(int(last) + 1 == names, f"max_feature_idx is {last}, but the file has {names} feature names")
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ __all__ = ["KNOWN_MODELS", "check_named", "load_model"]
 
 KNOWN_MODELS = ("minilm", "smollm")
 ACCEPTED = (
-    "a known name (minilm, smollm), a model's folder, an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, "
+    "a built-in model (minilm, smollm), a model folder, an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, "
     "file.py:Class or package.module:Class"
 )
 _XGBOOST = (".json", ".ubj")
@@ -66,9 +66,8 @@ def load_model(
     if not model.strip():
         raise InvalidInput("model", model, ACCEPTED)
     if is_llm(model):
-        raise InvalidInput(
-            "model", model, "a model that scores rows: this is a language model, for `run --prompt` and `serve`"
-        )
+        use = "`twoshift run --prompt` and `twoshift serve`"
+        raise InvalidInput("model", model, f"a model that scores rows: this is a language model, for {use}")
     if model in KNOWN_MODELS:
         return _encoder(model, options)
     if is_python_model(model):
@@ -149,7 +148,7 @@ def _nearest(model: str, path: Path) -> str:
     if _HUB_NAME.fullmatch(model) and path.suffix.lower() not in (*_SUFFIXES, ".py") and not path.parent.exists():
         known = next((name for name in KNOWN_MODELS if name in path.name.lower()), None)
         what = f"the name {known}, if you mean that model" if known else "the local folder of the downloaded model"
-        return f"{what}: Twoshift downloads nothing from a model hub"
+        return f"{what}: Twoshift does not download models from a model hub"
     if path.suffix.lower() in (*_SUFFIXES, ".py") or path.parent != Path():
         near = difflib.get_close_matches(path.name, _names_in(path.parent), 1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else f" (looked in {path.parent.absolute()})"

@@ -85,8 +85,8 @@ class LoadLimit:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: the last reported step is {self.step}; set a longer "
-            "--load-timeout (load_timeout in a configuration file), or fix the model"
+            f"{self._model} was not loaded within {limit} (last reported step: {self.step}); set a longer "
+            "--load-timeout (`load_timeout` in a configuration file), or fix the model"
         )
 
     def _expired(self) -> None:
@@ -140,7 +140,7 @@ def load_within(
             discard(found)
 
     def cancel(_: object) -> None:
-        give_up(f"{model} was not loaded: its load was cancelled")
+        give_up(f"{model} was not loaded, because loading was cancelled")
         limit.let_go()
 
     cancelled.add_done_callback(cancel)

@@ -78,7 +78,7 @@ class Lookups:
                     f"row {number}: the feature lookup failed: {type(error).__name__}: {error}", _AGAIN_S
                 ) from error
             except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and with it every lookup
-                raise UserExit(f"the method prepare raised {type(error).__name__}: {error}") from error
+                raise UserExit(f"the method prepare() raised {type(error).__name__}: {error}") from error
             except Exception as error:  # the user's own code may raise anything
-                told = f"a row that the method prepare accepts: {type(error).__name__}: {error}"
+                told = f"a row that the method prepare() accepts: {type(error).__name__}: {error}"
                 raise bad_row(number, None, row, told) from error

@@ -40,9 +40,9 @@ def read_onnx(path: Path) -> OnnxFile:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's errors differ between its implementations
-        raise Broken(f"{path}: expected a complete ONNX model: {first_line(error)}") from error
+        raise Broken(f"{path} is not a complete ONNX model: {first_line(error)}") from error
     if not model.graph.node and not model.graph.output:
-        raise Broken(f"{path}: expected an ONNX model; the file contains no graph")
+        raise Broken(f"{path} is not an ONNX model: the file contains no graph")
     tensors = list(_tensors_of_model(model))
     places = {place for tensor in tensors for place in _places(tensor)}
     held = {tensor.name for tensor in model.graph.initializer}
@@ -59,11 +59,11 @@ def _inside(path: Path, place: str) -> Path:
     try:
         file = (folder / place).resolve()
         if Path(place).is_absolute() or not file.is_relative_to(folder):
-            raise Broken(f"{told}; expected a file inside the folder of the model")
+            raise Broken(f"{told}, which is outside the folder of the model")
         if not file.is_file():
             raise Broken(f"{told}, which does not exist")
     except (OSError, ValueError) as error:  # a name that no file can have
-        raise Broken(f"{told}; expected the name of a file") from error
+        raise Broken(f"{told}, which is not the name of a file") from error
     return file
 
 
@@ -105,6 +105,6 @@ def _precision(onnx: Any, tensors: list[Any], path: Path) -> str:
         for size in tensor.dims:
             numbers *= size
         if tensor.data_type not in kinds:
-            raise Broken(f"{path}: weights of type {tensor.data_type}; expected a data type of ONNX")
+            raise Broken(f"{path} has weights of type {tensor.data_type}, which is not a data type of ONNX")
         sizes[_PRECISIONS.get(kinds[tensor.data_type], "fp32")] += numbers
     return sizes.most_common(1)[0][0] if sizes else "fp32"

@@ -45,7 +45,7 @@ def load_onnx(
     inputs = tuple(_Input.of(node, path) for node in session.get_inputs())
     outputs = tuple(_output(node, path) for node in session.get_outputs())
     if not inputs:
-        raise InvalidInput("model", str(path), "a graph with inputs")
+        raise InvalidInput("model", str(path), "an ONNX graph with at least one input")
     checksum = checksum_of_files(graph.files)
     info = RuntimeInfo(
         model=str(path),
@@ -74,9 +74,9 @@ class _Input:
     def of(cls, node: Any, path: Path) -> _Input:
         """Raises InvalidInput where rows of it cannot be made."""
         if node.type not in _DTYPES:
-            raise InvalidInput("model", str(path), f"inputs that are plain tensors; {node.name!r} is a {node.type}")
+            raise InvalidInput("model", str(path), f"only tensors as inputs; the input {node.name!r} is a {node.type}")
         if not node.shape:
-            raise InvalidInput("model", str(path), f"inputs whose first axis is the rows; {node.name!r} has no axes")
+            raise InvalidInput("model", str(path), f"inputs with the rows on axis 0; input {node.name!r} has no axes")
         sizes = [size if isinstance(size, int) and size > 0 else None for size in node.shape]
         _check_sizes(node, sizes, path)
         return cls(node.name, np.dtype(_DTYPES[node.type]), sizes[0], tuple(sizes[1:]))
@@ -190,16 +190,16 @@ def _check_sizes(node: Any, sizes: list[int | None], path: Path) -> None:
 def _output(node: Any, path: Path) -> str:
     if not node.type.startswith("tensor("):
         hint = "; convert with zipmap=False" if "map" in node.type else ""
-        raise InvalidInput("model", str(path), f"outputs that are tensors; {node.name!r} is a {node.type}{hint}")
+        raise InvalidInput("model", str(path), f"outputs that are tensors; output {node.name!r} is a {node.type}{hint}")
     if node.shape == []:  # None would mean that the graph does not say
-        raise InvalidInput("model", str(path), f"outputs with one row per input row; {node.name!r} has no axes")
+        raise InvalidInput("model", str(path), f"outputs with one row per input row; output {node.name!r} has no axes")
     return node.name
 
 
 def _fixed_rows(inputs: tuple[_Input, ...], path: Path) -> int | None:
     fixed = {each.rows for each in inputs if each.rows is not None}
     if len(fixed) > 1:
-        raise InvalidInput("model", str(path), f"inputs with the same number of rows; these have {sorted(fixed)}")
+        raise InvalidInput("model", str(path), f"inputs with the same number of rows; found {sorted(fixed)}")
     return next(iter(fixed), None)
 
 

@@ -46,7 +46,7 @@ def load_python_model(
     _check_class(found, model)
     user = call_user(model, f"create {found.__name__}()", found)
     call_user(model, "load", user.load)
-    info = call_user(model, "read its attributes", _info, user, model, checksum, threads)
+    info = call_user(model, "provide its attributes", _info, user, model, checksum, threads)
     if precision not in (None, info.precision):
         raise InvalidInput("precision", precision, f"{info.precision}, the precision that {found.__name__} declares")
     if _looks_up(user):
@@ -120,7 +120,7 @@ class _UserModel:
         except Exception as error:
             number, cause = self._guilty(rows, error)
             raise bad_row(
-                number, None, rows[number], f"a row that the method prepare accepts: {_told(cause)}"
+                number, None, rows[number], f"a row that the method prepare() accepts: {_told(cause)}"
             ) from cause
         return _checked_columns(columns, len(rows), self._info.model)
 
@@ -138,9 +138,9 @@ class _UserModel:
             return np.ones(rows, np.int64)
         lengths = np.asarray(self._user.tokens(columns))
         if lengths.shape != (rows,) or lengths.dtype.kind not in "iu":
-            given = f"{lengths.dtype} of shape {lengths.shape}"
-            expected = f"{rows} whole numbers of at least 1, one for each row"
-            raise BrokenModel(f"{self._info.model}: tokens returned {given}; expected {expected}")
+            given = f"an array of {lengths.dtype} with the shape {lengths.shape}"
+            expected = f"an array of {rows} whole numbers of at least 1, one for each row"
+            raise BrokenModel(f"{self._info.model}: tokens() returned {given}; expected {expected}")
         if rows and lengths.min() < 1:
             raise InvalidInput(f"{self._info.model}: tokens", lengths.tolist(), f"{rows} whole numbers of at least 1")
         if rows and lengths.max() > self._info.max_row_tokens:
@@ -178,8 +178,8 @@ class _LookupUserModel(_UserModel):
 def _check_class(found: type, model: str) -> None:
     lacking = [name for name in ("load", "predict") if not callable(getattr(found, name, None))]
     if lacking:
-        has_no = " and no ".join(lacking)
-        raise InvalidInput("model", model, f"a class with the methods load and predict; this class has no {has_no}")
+        has_no = " and no ".join(f"`{name}`" for name in lacking)
+        raise InvalidInput("model", model, f"a class with the methods `load` and `predict`; this class has no {has_no}")
     needs = [
         name
         for name, parameter in _parameters(found)
@@ -203,7 +203,8 @@ def _outputs(user: Any, model: str) -> tuple[str, ...]:
     outputs = getattr(user, "outputs", ())
     names = () if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
     if (outputs and not names) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput("model", model, f"a class whose outputs is a list of column names; it is {outputs!r}")
+        accepted = f"a class whose attribute `outputs` is a list of column names, not {outputs!r}"
+        raise InvalidInput("model", model, accepted)
     return names
 
 
@@ -211,7 +212,7 @@ def _max_row_tokens(user: Any, model: str) -> int:
     most = getattr(user, "max_row_tokens", _ANY_TOKENS if hasattr(user, "tokens") else 1)
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
         raise InvalidInput(
-            "model", model, f"a class whose max_row_tokens is a whole number of 1 or more; it is {most!r}"
+            "model", model, f"a class whose attribute `max_row_tokens` is a whole number of at least 1, not {most!r}"
         )
     return int(most)
 
@@ -223,7 +224,7 @@ def _checked_columns(columns: object, rows: int, model: str) -> dict[str, NDArra
     )
     if not good or not columns:
         expected = f"a dict of arrays with {rows} rows each, one per input row"
-        raise BrokenModel(f"{model}: prepare returned {_shapes(columns)}; expected {expected}")
+        raise BrokenModel(f"{model}: prepare() returned {_shapes(columns)}; expected {expected}")
     return dict(columns)  # type: ignore[call-overload]
 
 

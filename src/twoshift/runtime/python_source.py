@@ -165,7 +165,7 @@ def _findable(folder: Path) -> None:
 def _source_bytes(module: ModuleType, model: str) -> bytes:
     file = module.__file__
     if not file or not Path(file).is_file():
-        raise InvalidInput("model", model, "a module with a source file")
+        raise InvalidInput("model", model, "a Python module that has a source file (.py)")
     return Path(file).read_bytes()
 
 

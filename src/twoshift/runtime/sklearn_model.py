@@ -62,8 +62,8 @@ def load_pickle(
         raise InvalidInput(
             "model",
             str(path),
-            "--trust-pickle (trust_pickle=True) with a pickle, if you trust the author of the file: loading the "
-            "file runs any code in it. Safer formats: skops.io.dump(model, 'model.skops'), or XGBoost's "
+            "--trust-pickle (trust_pickle=True) for a pickle, if you trust the author of the file: loading a pickle "
+            "can run any code. Safer formats: skops.io.dump(model, 'model.skops'), or XGBoost's "
             "save_model('model.ubj')",
         )
     _refuse_others(device, precision)
@@ -74,7 +74,7 @@ def load_pickle(
     except InvalidInput:
         raise
     except Exception as error:  # a pickle can raise anything
-        raise Broken(f"{path}: expected a pickled estimator: {_told(error)}") from error
+        raise Broken(f"{path} cannot be loaded as a pickled estimator: {_told(error)}") from error
     return _runtime(path, estimator, used)
 
 
@@ -82,7 +82,7 @@ def _read(path: Path, function: Any, *arguments: Any, **options: Any) -> Any:
     try:
         return function(*arguments, **options)
     except Exception as error:  # a hostile file can make skops raise anything
-        raise Broken(f"{path}: expected an estimator saved with skops.io.dump: {_told(error)}") from error
+        raise Broken(f"{path} cannot be loaded as an estimator saved with skops.io.dump: {_told(error)}") from error
 
 
 def _unpickled(path: Path) -> Any:
@@ -102,7 +102,7 @@ def _runtime(path: Path, estimator: Any, threads: Threads) -> ThreadedModel:
     except TwoshiftError:
         raise
     except Exception as error:  # its attributes may hold anything
-        raise Broken(f"{path}: expected a complete, fitted estimator: {_told(error)}") from error
+        raise Broken(f"{path} contains an estimator that is incomplete or not fitted: {_told(error)}") from error
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_files([path]),
@@ -209,9 +209,9 @@ def _tags(first: Any) -> tuple[bool, bool]:
 def _width(estimator: Any, first: Any, path: str) -> int:
     width = getattr(estimator, "n_features_in_", None) or getattr(first, "n_features_in_", None)
     if width is None:
-        raise InvalidInput("model", path, "a fitted estimator: this estimator has no recorded features")
+        raise InvalidInput("model", path, "a fitted estimator: this estimator has no attribute `n_features_in_`")
     if not isinstance(width, int | np.integer) or width < 1:
-        raise Broken(f"{path}: expected a whole number of features, not {str(width)[:80]!r}")
+        raise Broken(f"{path}: `n_features_in_` is {str(width)[:80]!r}; expected a whole number of features")
     return int(width)
 
 
@@ -246,22 +246,22 @@ def _check_archive(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             swollen = sum(entry.file_size for entry in archive.infolist())
             if "schema.json" not in archive.namelist():
-                raise Broken(f"{path}: expected a skops archive; the file contains no schema.json")
+                raise Broken(f"{path} is not a skops archive: the archive contains no schema.json")
             damaged = None if swollen > _BOMB_BYTES else archive.testzip()
     except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError) as error:
-        raise Broken(f"{path}: expected a complete skops archive, which is a zip file: {_told(error)}") from error
+        raise Broken(f"{path} is not a complete skops archive, which is a zip file: {_told(error)}") from error
     if damaged is not None:
-        raise Broken(f"{path}: expected a complete skops archive; {damaged} in it is damaged")
+        raise Broken(f"{path} is not a complete skops archive: {damaged} in this archive is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
-        size = f"the archive of {path.stat().st_size:,} bytes unpacks to {swollen:,} bytes"
-        raise Broken(f"{path}: {size}, more than an estimator needs")
+        size = f"the archive has {path.stat().st_size:,} bytes and unpacks to {swollen:,} bytes"
+        raise Broken(f"{path}: {size}, which is more than an estimator needs")
 
 
 def _untrusted_hint(types: list[str]) -> str:
     named = ", ".join(types[:8]) + (f" and {len(types) - 8} more" if len(types) > 8 else "")
     return (
-        f"only types that cannot run code when loaded; the file holds {named}. If you trust the author of the file, "
-        "use --trust-pickle (trust_pickle=True)"
+        f"a file with only types that cannot run code when loaded; this file holds {named}. If you trust the author "
+        "of the file, use --trust-pickle (trust_pickle=True)"
     )
 
 

@@ -36,15 +36,14 @@ def check_xgboost_file(data: bytes) -> None:
         _check(0 <= features < _MOST_FEATURES, "the number of features is invalid")
         targets = _outputs(learner["learner_model_param"])
         if booster["name"] == "gblinear":
-            _check(
-                len(booster["model"]["weights"]) == (features + 1) * targets, "the weights do not match the features"
-            )
+            fits = len(booster["model"]["weights"]) == (features + 1) * targets
+            _check(fits, "the number of weights does not match the number of features")
             return
         _check_forest(booster["gbtree"]["model"] if booster["name"] == "dart" else booster["model"], features, targets)
         if booster["name"] == "dart":
             _check(
                 len(booster["weight_drop"]) == len(booster["gbtree"]["model"]["trees"]),
-                "weight_drop does not match the trees",
+                "the number of values in weight_drop differs from the number of trees",
             )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DamagedModel(f"a field is missing or of the wrong type: {error}") from error
@@ -64,7 +63,7 @@ def _check_forest(forest: Mapping[str, Any], features: int, groups: int) -> None
     pointers = np.asarray(forest.get("iteration_indptr", [0, len(trees)]), np.int64)
     _check(
         bool(len(pointers) and pointers[0] == 0 and pointers[-1] == len(trees)),
-        "the boosting rounds do not match the trees",
+        "the boosting rounds and the number of trees do not match",
     )
     _check(bool(np.all(np.diff(pointers) >= 0)), "the boosting rounds are out of order")
     for number, tree in enumerate(trees):
@@ -82,7 +81,7 @@ def _check_tree(tree: Mapping[str, Any], features: int) -> None:
     left, right, splits = (_integers(arrays[name]) for name in ("left_children", "right_children", "split_indices"))
     inner = left != -1
     children = np.concatenate([left[inner], right[inner]])
-    _check(bool(np.all((children > 0) & (children < nodes))), "a child is outside the tree")
+    _check(bool(np.all((children > 0) & (children < nodes))), "a child node is outside the tree")
     # one parent each and none for the root: every walk from the root ends
     _check(len(np.unique(children)) == len(children), "a node has two parents")
     _check(

@@ -71,4 +71,4 @@ def _check(data: bytes, path: Path) -> None:
         check_xgboost_file(data)
     except DamagedModel as error:
         hint = "; for a Hugging Face model, use the path of the folder" if path.name == "config.json" else ""
-        raise Broken(f"{path}: expected a model that XGBoost saved with save_model: {error}{hint}") from error
+        raise Broken(f"{path} is not a valid XGBoost model (saved with save_model): {error}{hint}") from error

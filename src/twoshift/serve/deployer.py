@@ -134,7 +134,7 @@ class Deployer:
     def _known(self, name: str) -> Deployment:
         deployment = self._models.all.get(name)
         if deployment is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(self._models.all))}")
+            raise NotFound("model", name, f"one of these models: {', '.join(sorted(self._models.all))}")
         return deployment
 
     # In their threads
@@ -156,7 +156,7 @@ class Deployer:
     def _load(self, deployment: Deployment) -> None:
         if self._models.all.get(deployment.name) is not deployment:
             raise InvalidInput(
-                "model", deployment.name, "a model of this server: this model was removed before it could be loaded"
+                "model", deployment.name, "a model of this server; this model was removed before it could be loaded"
             )
         is_first = deployment.serving is None
         if is_first:
@@ -168,7 +168,7 @@ class Deployer:
                 self._models.move(deployment, DeploymentState.FAILED, str(error))
             else:
                 deployment.reason = (
-                    f"{deployment.name} could not be reloaded, and the old version keeps serving: {error}"
+                    f"{deployment.name} could not be reloaded, and the old version still answers requests: {error}"
                 )
             raise
         try:
@@ -199,7 +199,9 @@ class Deployer:
             try:
                 self._hooks.leaving(deployment, before.backend)
             except Exception:  # a job that does not stop: it fails with the model, which goes
-                _logger.exception("%s: the old version is unloaded, but is still in use", deployment.name)
+                _logger.exception(
+                    "%s: the old version is unloaded, but a job or a stream still uses it", deployment.name
+                )
             self._hooks.arrived(deployment)
         self._drained(before, grace_s)
         self._hooks.parting(deployment, before.backend, grace_s)

@@ -277,7 +277,7 @@ class Deployments(Mapping[str, Deployment]):
         if found is not None:
             return found
         if (known := self.known(name)) is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(self.names()))}")
+            raise NotFound("model", name, f"one of these models: {', '.join(sorted(self.names()))}")
         if known.state is not DeploymentState.READY:
             raise known.unavailable()
         return known

@@ -55,7 +55,7 @@ class Derived:
         return (
             f"the model cannot meet the SLO of {slo} ms, because one row takes {takes} ms; "
             f"try --slo-ms {least} (slo_ms = {least} in a configuration file). "
-            f"A request without its own timeout gets a timeout of {least} ms"
+            f"Until then, the default timeout of a request is {least} ms"
         )
 
     def with_host(self, request_s: float, rows_per_request: float) -> Derived:

@@ -13,7 +13,7 @@ _LEAST_IDLE = 0.05  # share of the time that a job is thought to have at least
 
 
 class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimate of a job, assuming rows like those of recent live requests."""
+    """Estimate of a job; assumes that its rows are like the rows of recent live requests."""
 
     rows_per_s: float  # in the time that live requests leave
     device_s: float

@@ -157,8 +157,8 @@ class Caller:
 
     def _take(self, settings: KeySettings, live: bool) -> None:
         most, running = self._most_running, self._record.running
-        if most is not None and (now_running := sum(running)) >= most:
-            raise OverLimit(f"the key {self.name} has {now_running} requests running, which is its limit", _BUSY_S)
+        if most is not None and sum(running) >= most:
+            raise OverLimit(f"the key {self.name} has reached its limit of {most} concurrent requests", _BUSY_S)
         if live:
             self.of.check_device()
         own, shared = self._bucket, self.of.bucket
@@ -204,14 +204,14 @@ class Keys:
             return ANYONE
         kind, _, key = (authorization or "").partition(" ")
         if kind.lower() != "bearer" or not key.strip():
-            raise Denied("an API key is required: Authorization: Bearer ts-...")
+            raise Denied("an API key is required; send the header `Authorization: Bearer ts-...`")
         digest = digest_of(key.strip()).encode()
         found = None
         for known, caller in self._callers:  # each is compared, so that the time says nothing
             if hmac.compare_digest(known, digest):
                 found = caller
         if found is None:
-            raise Denied("unknown API key")
+            raise Denied("this server does not know the API key of the request")
         return found
 
 

@@ -105,7 +105,7 @@ class Ledger:
             self._look_at_others(day_name(self._wall()))
         except TryLater as error:
             if not self._is_lost:
-                _logger.warning("usage is kept in memory until the database is available: %s", error)
+                _logger.warning("usage counts are kept in memory until the database is available: %s", error)
             self._is_lost = True
         else:
             self._is_lost = False

@@ -54,7 +54,7 @@ def _bound(
     except OSError as error:
         for each in found:
             each.close()
-        accepted = f"a free address of this machine ({error.strerror or error})"
+        accepted = f"a free address of this machine: use another port or host ({error.strerror or error})"
         raise InvalidInput(field, f"{host}:{port}", accepted) from error
     return found
 

@@ -81,7 +81,7 @@ def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, ma
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
             least_ms = math.ceil(1e3 * least_s)
-            accepted = f"at least {least_ms}: on this device, 90 % of the engine steps take up to {least_ms} ms"
+            accepted = f"at least {least_ms} ms: on this device, 90 % of the engine steps take up to {least_ms} ms"
             raise InvalidInput(name, f"{1e3 * given:g}", accepted)
     tpot_s = tpot_s or max(_TPOT_S, _STEPS * least_s)
     ttft_s = ttft_s or max(_TTFT_S, _STEPS * tpot_s)

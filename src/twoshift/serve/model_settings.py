@@ -49,13 +49,16 @@ _SLO_MS = 50.0
 _DERIVED = "derived from the SLO"
 _REPLICAS = whole(most=1024)
 _MODEL = (
-    "Model: minilm, smollm, a model folder, a model file, file.py:Class, a model on another server "
+    "Model: minilm or smollm (built in), a model folder, a model file, file.py:Class, a model on another server "
     "(http://host/v1#name), or a registered model (NAME:3 or NAME@prod)."
 )
 _PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
-_ADAPTERS = "LoRA adapter of a language model: NAME=FOLDER, where clients use NAME as the model; repeatable."
+_ADAPTERS = (
+    "LoRA adapter of a language model, as NAME=FOLDER. Clients use NAME as the model name. Repeat the option for "
+    "several adapters."
+)
 _ADAPTERS_MORE = 'In a file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
-_SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
+_SLOWDOWN = "Factor by which jobs may slow live requests down on average: 1.2 allows 20 % more time per request."
 
 
 def _are_adapters(given: dict[str, str]) -> bool:
@@ -63,7 +66,7 @@ def _are_adapters(given: dict[str, str]) -> bool:
 
 
 _NAMED = each_named(
-    "NAME=FOLDER", "folders of adapters, each under a printable name of up to 100 characters", _are_adapters
+    "NAME=FOLDER", "names (printable, up to 100 characters), each with the folder of an adapter", _are_adapters
 )
 
 
@@ -71,21 +74,26 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """One model. The objective is all that must be said; the last group overrides what follows from it."""
 
     model: Annotated[str, setting(_MODEL, None, "MODEL", shown="the name of the table")]
-    slo_ms: Annotated[float | None, setting("Latency objective (SLO) of a request.", millis(), shown="50")] = None
+    slo_ms: Annotated[
+        float | None, setting("Latency objective (SLO) of a request, in milliseconds.", millis(), shown="50")
+    ] = None
     ttft_ms: Annotated[
-        float | None, setting("Language model: objective for the time to the first token.", millis(), shown="2000")
+        float | None,
+        setting("Language model: objective for the time to the first token, in milliseconds.", millis(), shown="2000"),
     ] = None
     tpot_ms: Annotated[
         float | None,
-        setting("Language model: objective for the time per token after the first.", millis(), shown="100"),
+        setting(
+            "Language model: objective for the time per token after the first, in milliseconds.", millis(), shown="100"
+        ),
     ] = None
     replicas: Annotated[
-        int, setting("Number of replica processes; each gets a GPU or a share of the CPU cores.", _REPLICAS)
+        int, setting("Number of replica processes. Each replica gets a GPU or a share of the CPU cores.", _REPLICAS)
     ] = 1
     min_replicas: Annotated[
         int | None,
         setting(
-            "With --max-replicas: minimum number of replicas; 0 scales to zero when idle.",
+            "With --max-replicas: minimum number of replicas. With 0, an idle model has no replicas.",
             whole(0, 1024),
             shown="1",
             more="See [scale to zero](autoscaling.md#scale-to-zero).",
@@ -93,14 +101,20 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
     scale: Annotated[ScaleSettings, table_key("Settings of the autoscaler for this model.")] = ScaleSettings()
-    rollout: Annotated[RolloutTable, table_key("Settings of rollouts: how a new version is tested.")] = RolloutTable()
+    rollout: Annotated[RolloutTable, table_key("Settings of rollouts: how the server tests a new version.")] = (
+        RolloutTable()
+    )
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
     too_long: TooLong = "cut"
     empty: Annotated[
-        str, setting("How to handle a blank text: answer it, or return an error.", choice(("answer", "error")))
+        str,
+        setting(
+            "How to handle a blank text: answer (run the model on it), or error (return an error).",
+            choice(("answer", "error")),
+        ),
     ] = "answer"
     tensor_parallel: TensorParallel = 1
     batch_invariant: BatchInvariant = False
@@ -109,7 +123,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     at_least: AtLeast = None
     reference: Reference = None
     tool_parser: Annotated[
-        str | None, setting(_PARSER, text("NAME"), shown="no parser: only forced tool calls work")
+        str | None,
+        setting(_PARSER, text("NAME"), shown="no parser: the model calls tools only if the request forces a call"),
     ] = None
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     registry: Annotated[
@@ -121,7 +136,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     index: Annotated[
         str | None,
         setting(
-            "Vector index for /v1/search: the output folder of a job with --index, or the folder of an index.",
+            "Vector index for /v1/search: the output folder of `twoshift run --index`, or the folder of an index.",
             text("FOLDER"),
             more="The server switches to a new generation of the index when it is complete. See [search](search.md).",
         ),
@@ -140,14 +155,17 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     call_budget_ms: Annotated[
         float | None,
         setting(
-            "Longest forward call that may contain batch rows.",
+            "Longest forward call that may contain batch rows, in milliseconds.",
             millis(),
-            shown="long enough for 95 % of the best throughput, at most half of the SLO",
+            shown="long enough for 95 % of the best throughput, but at most half of the SLO",
         ),
     ] = None
-    live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
+    live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no limit")] = None
     min_share: Annotated[
-        float, table_key("Device share reserved for jobs that would otherwise miss their deadline.", share(most=0.5))
+        float,
+        table_key(
+            "Share of the device that is reserved for jobs that would otherwise miss their deadline.", share(most=0.5)
+        ),
     ] = 0.0
     max_batch: Annotated[int | None, setting("Maximum number of rows per forward call.", whole(), shown=_DERIVED)] = (
         None
@@ -160,7 +178,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         check(self)
         least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
         _require(
-            most is None or most >= least, "max_replicas", most, f"at least {least}, the minimum number of replicas"
+            most is None or most >= least,
+            "max_replicas",
+            most,
+            f"at least {least}, the value of replicas or min_replicas",
         )
         bounded = self.min_replicas is None or most is not None
         _refuse(not bounded, "min_replicas", self.min_replicas, "without max_replicas")

@@ -28,15 +28,16 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch: Annotated[int, setting("Rows per call.", whole(most=LARGEST_BATCH))] = 16
     row_tokens: Annotated[float, setting("Tokens per row, without padding.", count(least=1, most=1e6))] = 128.0
     padding: Annotated[float, setting("Share of the computed tokens that is padding.", _BELOW_ONE)] = 0.2
-    slo_ms: Annotated[float, setting("Latency objective of a live request.", millis())] = 100.0
+    slo_ms: Annotated[float, setting("Latency objective of a live request, in milliseconds.", millis())] = 100.0
     share: Annotated[
-        float, setting("Share of the objective that a live request may wait for batch rows.", _ABOVE_ZERO)
+        float,
+        setting("Share of the latency objective that a live request may spend waiting for batch rows.", _ABOVE_ZERO),
     ] = 0.5
     price: Annotated[float, setting("Price of the device in dollars per hour.", usd())] = 3.0
     utilisation: Annotated[float, setting("Share of the paid time in which the device is busy.", _ABOVE_ZERO)] = 0.6
     spot_discount: Annotated[float, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = 0.0
     device: Annotated[
-        str, setting("Device name; selects a data sheet.", choice([d.name for d in DEVICES.values()]))
+        str, setting("Name of a device whose data sheet is used.", choice([d.name for d in DEVICES.values()]))
     ] = "H100"
     params: Annotated[float, setting("Number of parameters of the model, such as 7B.", count(least=1e5, most=1e13))] = (
         7e9
@@ -55,9 +56,13 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
         setting("Name of a measured cost curve, used in place of the data sheet.", text("NAME"), shown="data sheet"),
     ] = None
     overhead_ms: Annotated[
-        float | None, setting("Fixed time of a call, in place of the data sheet.", millis(zero=True))
+        float | None,
+        setting(
+            "Fixed part of the time of a call, in milliseconds. With item_ms, replaces the data sheet.",
+            millis(zero=True),
+        ),
     ] = None
-    item_ms: Annotated[float | None, setting("Time that each row adds to a call.", millis())] = None
+    item_ms: Annotated[float | None, setting("Time that each row adds to a call, in milliseconds.", millis())] = None
 
     @property
     def ask(self) -> OverviewAsk:
@@ -76,7 +81,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.layers is not None and self.kv_heads is not None and self.head_dim is not None:
             shape = KvShape(self.layers, self.kv_heads, self.head_dim, PRECISION_BYTES["bf16"])
         elif len(missing) < len(kv):
-            raise InvalidInput(missing[0], None, "a value: the KV cache needs layers, kv_heads and head_dim")
+            raise InvalidInput(missing[0], None, "a value: layers, kv_heads and head_dim must be given together")
         device = DEVICES[self.device.lower()]
         return Hardware(device, self.params, self.precision, shape, self.tokens)
 
@@ -106,7 +111,7 @@ def read_plan(given: Mapping[str, str]) -> PlanSettings:
             read[name] = int(value) if fields[name].type is int else value
     if (read.get("overhead_ms") is None) != (read.get("item_ms") is None):
         missing = "item_ms" if read.get("item_ms") is None else "overhead_ms"
-        raise InvalidInput(missing, None, "a value: a call needs overhead_ms and item_ms")
+        raise InvalidInput(missing, None, "a value: overhead_ms and item_ms must be given together")
     if "profile" in read and "item_ms" in read:
         raise Inapplicable("profile", read["profile"], "with overhead_ms and item_ms, which describe another curve")
     return PlanSettings(**read)

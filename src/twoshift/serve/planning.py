@@ -48,7 +48,7 @@ def _told(settings: PlanSettings) -> MeasuredCurve:
     if settings.overhead_ms is not None and settings.item_ms is not None:
         about = f"{settings.overhead_ms:g} ms per call and {settings.item_ms:g} ms per row"
         return MeasuredCurve(CallCost.line(settings.overhead_ms / 1e3, settings.item_ms / 1e3), RowSize(), about)
-    about = f"the data sheet of {settings.device}: an estimate, not a measurement"
+    about = f"the data sheet of {settings.device} (an estimate, not a measurement)"
     return MeasuredCurve(settings.data_sheet, RowSize.uniform(settings.row_tokens), about)
 
 

@@ -173,7 +173,7 @@ class Precomputed:
 
     def _judged(self, key: bytes | None, stored: Looked, info: RuntimeInfo, now_unix_s: float) -> LookedUp:
         if key is None:
-            return LookedUp(Found.UNKEYED, why="the request has no key")
+            return LookedUp(Found.UNKEYED, why="this row of the request has no key")
         if stored is None:
             return LookedUp(Found.MISS, why="this key has no precomputed answer")
         if isinstance(stored, Unavailable):
@@ -207,7 +207,7 @@ def other_version(made: Generation, info: RuntimeInfo) -> str:
         ("treatment of long texts", made.too_long, info.texts.too_long),
     ):
         if was != now:
-            return f"the precomputed answer is from another version: its {what} is {was}, this model's is {now}"
+            return f"the precomputed answer is from another version of the model: {what} {was} instead of {now}"
     return ""
 
 

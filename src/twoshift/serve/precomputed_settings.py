@@ -31,31 +31,33 @@ _SETTINGS = {
 PrecomputedPlace = Annotated[
     str | None,
     setting(
-        "Serve precomputed answers by key, from this place: the output folder of a job, or the place that the job got "
-        "as --answer-table (a folder or redis://host:6379/0#NAME).",
+        "Serve precomputed answers by key, from the output folder of `twoshift run --answer-key`, or from the value of "
+        "`twoshift run --answer-table` (a folder or redis://host:6379/0#NAME).",
         text("PLACE"),
         more="The server switches to the output of a new run when it is complete. See [precomputed "
         "answers](hybrid.md).",
     ),
 ]
 KeyColumn = Annotated[
-    str | None, setting("With --precomputed: column whose values are the keys of the answers.", text("COLUMN"), "--key")
+    str | None,
+    setting("With --precomputed: name of the column or field that has the key of a row.", text("COLUMN"), "--key"),
 ]
 MaxAge = Annotated[
-    str | None, setting("With --precomputed: do not serve answers older than this.", span(), shown="any age")
+    str | None,
+    setting("With --precomputed: maximum age of a precomputed answer, such as 24h.", span(), shown="any age"),
 ]
 OnMiss = Annotated[
     str,
     setting(
-        "With --precomputed: if an answer is missing, too old or from another model version, compute it live or "
-        "return an error.",
+        "With --precomputed: what to do if an answer is missing, too old or from another model version: live (compute "
+        "the answer live) or error.",
         choice(("live", "error")),
     ),
 ]
 WriteBackFlag = Annotated[
     bool,
     setting(
-        "With --precomputed: store answers that were computed live, and reuse them for the same key and input.",
+        "With --precomputed: store answers that were computed live, and return them for the same key and input.",
         FLAG,
         "--write-back",
     ),
@@ -63,7 +65,7 @@ WriteBackFlag = Annotated[
 WriteBackSize = Annotated[
     float,
     setting(
-        "With --write-back: maximum disk space for the stored answers of one model version; the oldest are deleted.",
+        "With --write-back: maximum disk space for stored answers, per model version. The oldest answers are deleted.",
         size(),
         shown="256MB",
     ),
@@ -78,7 +80,7 @@ def check_precomputed(settings: Any) -> None:
                 raise Inapplicable(name, value, "without --precomputed")
         return
     if settings.key is None:
-        raise InvalidInput("key", None, "--key with the column whose values are the keys of the answers")
+        raise InvalidInput("key", None, "--key with the name of the column that has the keys of the answers")
     if is_redis(settings.precomputed):
         redis_place(settings.precomputed, "precomputed")
         redis_package(settings.precomputed)

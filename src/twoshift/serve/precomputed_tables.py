@@ -145,7 +145,7 @@ class PrecomputedTables:
         keys = [(name, 0 if now is None else now.generation.rows) for name, _, now in seen]
         yield "gauge", "precomputed_keys", "Keys with a precomputed answer.", label, keys
         superseded = [(name, 0 if now is None else now.generation.superseded) for name, _, now in seen]
-        about = "Rows that a later row with the same key superseded."
+        about = "Rows that were replaced by a later row with the same key."
         yield "gauge", "precomputed_superseded_rows", about, label, superseded
         made = [(name, now.generation.newest_unix_s) for name, _, now in seen if now is not None]
         about = "When the newest precomputed answer was made, in Unix seconds."

@@ -199,15 +199,15 @@ class RolloutRun:
         seen = self.differences
         if seen is None or not seen.rows:
             return ()
-        apart = f"difference p50 {seen.p50:.4f}, p99 {seen.p99:.4f}, {seen.share_above:.2%} above {seen.bound:g}"
-        return (f"answers compared: {seen.rows:,}; {apart}",)
+        above = f"{seen.share_above:.2%} differ by more than {seen.bound:g}"
+        return (f"answers compared: {seen.rows:,}; difference p50 {seen.p50:.4f}, p99 {seen.p99:.4f}; {above}",)
 
     def _last_failure(self, decision: RolloutDecision) -> str:
         """With what a candidate that is rolled back has failed, as far as this process has seen it."""
         if not isinstance(decision, RollBack):
             return ""
         told = [each.why_failed for each in (self._split, self._shadow) if each is not None and each.why_failed]
-        return f"; its last error: {told[0]}" if told else ""
+        return f"; the last error of the candidate: {told[0]}" if told else ""
 
     def _evidence(self) -> Iterator[Evidence]:
         """What was seen since the last time."""

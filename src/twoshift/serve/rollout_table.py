@@ -18,31 +18,39 @@ def _are_shares(given: Any) -> bool:
     return all(0 < each <= 1 for each in given) and list(given) == sorted({*given})
 
 
-_LADDER = Value("SHARES", plain="rising shares above 0 and up to 1", fits=_are_shares)
+_LADDER = Value("SHARES", plain="shares above 0 and up to 1, each larger than the one before", fits=_are_shares)
 _SHADOW = (
-    "Before the candidate gets live requests, compare its answers with the stable version's, on copies of live "
-    "requests in idle time."
+    "Before the candidate gets live requests, compare its answers with those of the stable version, on copies of "
+    "live requests in idle time."
 )
 _COMPARE = (
-    "Custom function for the difference of two answers: file.py:function, called with the row, the stable version's "
-    "answer and the candidate's answer."
+    "Custom function that returns the difference of two answers: file.py:function. Its arguments are the row, the "
+    "answer of the stable version and the answer of the candidate."
 )
-_DIFFERENCE = "Largest difference (0 to 1) at which a candidate's answer still agrees with the stable version's answer."
-_DISAGREEMENT = "With `max_difference`: maximum share of answers that disagree; a candidate above it is rolled back."
+_DIFFERENCE = "Two answers agree if their difference is at most this, on a scale from 0 (equal) to 1."
+_DISAGREEMENT = (
+    "With `max_difference`: roll the candidate back if more than this share of its answers disagree with the stable "
+    "version."
+)
 
 
 class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a candidate is tried; every key has a default."""
 
     ladder: Annotated[
-        tuple[float, ...], key("Shares of live requests that a candidate gets, one after the other.", _LADDER)
+        tuple[float, ...],
+        key("Shares of the live requests that a candidate gets, one after the other: 0.01 is 1 %.", _LADDER),
     ] = (0.01, 0.05, 0.25, 1.0)
     alpha: Annotated[
-        float, key("Chance that a candidate as good as the stable version is rolled back.", share(zero=False, most=0.5))
+        float,
+        key(
+            "Probability that a candidate is rolled back although it is as good as the stable version.",
+            share(zero=False, most=0.5),
+        ),
     ] = 0.01
     shadow: Annotated[bool, key(_SHADOW, FLAG)] = True
     min_step: Annotated[
-        str, key("Minimum time at each share of requests, however strong the evidence.", span(zero=True))
+        str, key("Minimum time at each share of the ladder, even if the evidence is already clear.", span(zero=True))
     ] = "10s"
     max_difference: Annotated[
         float | None, key(_DIFFERENCE, share(), shown="no limit: differences are only reported")
@@ -55,7 +63,10 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     follow_every: Annotated[str, key("Interval between checks of the alias.", span(least="1s", most="1d"))] = "5s"
     drain: Annotated[
         str,
-        key("Time that requests and streamed replies get to finish before their version is unloaded.", span(zero=True)),
+        key(
+            "Time that running requests and streamed replies get to finish before their version is unloaded.",
+            span(zero=True),
+        ),
     ] = "10m"
 
     def __post_init__(self) -> None:

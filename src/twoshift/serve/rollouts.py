@@ -43,7 +43,7 @@ _MOST_PAST = 50  # rollouts whose evidence is kept after their end
 
 @decodable
 class DeployRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """POST /v1/deployments."""
+    """Body of POST /v1/deployments."""
 
     model: str  # NAME:4 or NAME@alias
     deployment: str | None = None  # where several serve that model
@@ -173,12 +173,12 @@ class Rollouts:
             raise Inapplicable("share", asked.share, f"with the mode {asked.mode}: only the mode canary has a share")
         if asked.deployment is not None:
             if asked.deployment not in known:
-                raise NotFound("deployment", asked.deployment, f"one of {', '.join(sorted(known))}")
+                raise NotFound("deployment", asked.deployment, f"one of these deployments: {', '.join(sorted(known))}")
             return known[asked.deployment]
         found = [name for name, each in self._settings.items() if name in known and _is_of(ref.name, name, each)]
         if len(found) != 1:
-            which = ": choose one with `deploy --as`" if found else ""
-            told = f"one of the deployments of this server, {', '.join(sorted(found or known))}{which}"
+            which = "; choose one with `twoshift deploy --as`" if found else ""
+            told = f"one of these deployments: {', '.join(sorted(found or known))}{which}"
             raise (InvalidInput if found else NotFound)("deployment", None if found else ref.name, told)
         return known[found[0]]
 
@@ -201,7 +201,7 @@ class Rollouts:
             if active is None:
                 raise TryLater(f"a rollout of {name} has just ended", _TICK_S)
             why = f"because the rollout {active.id} of {name} to {active.candidate} is in progress"
-            raise Inapplicable("model", asked.model, f"{why}: promote it or roll it back first")
+            raise Inapplicable("model", asked.model, f"{why}: first promote that rollout or roll it back")
         self._woken.set()
         return record
 

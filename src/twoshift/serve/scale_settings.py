@@ -13,7 +13,9 @@ from twoshift.values import share, span, whole
 
 __all__ = ["ScaleSettings"]
 
-_TARGET = "Target share of a replica's capacity to use; the rest absorbs growth while another replica starts."
+_TARGET = (
+    "Share of a replica's capacity that live rows should use. The rest absorbs growth while another replica starts."
+)
 _KV = "Add replicas if live sequences use more than this share of the KV cache."
 _BATCH = "Maximum number of extra replicas for jobs that would otherwise miss their deadline."
 
@@ -22,20 +24,24 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How replicas are scaled; every key has a default."""
 
     cooldown: Annotated[
-        str, setting("Cooldown: keep a replica for this time after it was last needed.", span(zero=True))
+        str, setting("Cooldown: keep a replica for this time after the replica was last needed.", span(zero=True))
     ] = "5m"
     every: Annotated[str, key("Time between two scaling decisions.", span(least="10ms", most="1h"))] = "2s"
     waiting_per_replica: Annotated[
-        int, key("Waiting live rows per replica above which replicas are added.", whole())
+        int, key("Add replicas if more live rows than this wait for each replica.", whole())
     ] = 20
-    longest_wait: Annotated[str, key("Add replicas if a live row has waited for this time.", span(zero=True))] = "1s"
+    longest_wait: Annotated[str, key("Add replicas if a live row has waited longer than this.", span(zero=True))] = "1s"
     refused_share: Annotated[
         float, key("Add replicas if more than this share of the live rows is refused.", share())
     ] = 0.01
     kv_mark: Annotated[float, key(_KV, share())] = 0.8
     target_load: Annotated[float, key(_TARGET, share())] = 0.8
     borrow_load: Annotated[
-        float, key("Up to this live load, hold back batch rows instead of adding a replica.", share())
+        float,
+        key(
+            "Up to this load by live rows (a share of the capacity), hold back batch rows instead of adding a replica.",
+            share(),
+        ),
     ] = 0.9
     batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
     start: Annotated[str, key("Expected time until a new replica can process rows of a job.", span(zero=True))] = "30s"

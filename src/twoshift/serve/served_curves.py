@@ -32,7 +32,8 @@ class ServedCurves:
     def get(self, name: str, /) -> MeasuredCurve:
         """A call that has the device to itself."""
         if (found := self._derived.get(name)) is None:
-            known = f"one of {', '.join(self.names())}" if self._derived else "a loaded model: no model is ready yet"
+            none = "the name of a loaded model; no model is ready yet"
+            known = f"one of these models: {', '.join(self.names())}" if self._derived else none
             raise InvalidInput("profile", name, known)
         about = f"measured by this server for {name}"
         return MeasuredCurve(CallCost.from_dict(found.curves["whole"]), RowSize.uniform(found.row_tokens), about)

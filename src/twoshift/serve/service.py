@@ -171,9 +171,11 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise InvalidInput("model", None, f"a model with the output `{column}`, which no model of this server has")
+            raise InvalidInput(
+                "model", None, f"the name of a model with the output `{column}`; this server has no such model"
+            )
         if len(found) != 1:
-            raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
+            raise InvalidInput("model", None, f"one of these models: {', '.join(sorted(self.models))}")
         return found[0]
 
     def has_column(self, column: str) -> bool:

@@ -28,7 +28,9 @@ __all__ = ["FileSettings", "ServeSettings", "make_settings", "read_settings"]
 
 _LONGEST_TENANT = 100
 _IN_HOME = "in TWOSHIFT_HOME"
-_PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
+_PER_ADDRESS = (
+    "Maximum number of connections per client address. This machine and the addresses in `proxies` have no limit."
+)
 _A_QUARTER = "a quarter of `max_connections`"
 
 
@@ -42,11 +44,11 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             shown=f"a folder {_IN_HOME}",
         ),
     ] = None
-    max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
+    max_mb: Annotated[float, key("Maximum size of a file in MB (millions of bytes).", count(most=5000))] = 200.0
     max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
-    retention: Annotated[str, key("Delete a file after this time, unless the upload sets another time.", span())] = (
-        "30d"
-    )
+    retention: Annotated[
+        str, key("Delete a file after this time, unless its upload request sets another time.", span())
+    ] = "30d"
 
     def __post_init__(self) -> None:
         check(self)
@@ -74,9 +76,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     tls_cert: TlsCert = None
     tls_key: TlsKey = None
     open: Annotated[
-        bool, setting("Accept requests from other machines even if there are no API keys.", FLAG, "--open")
+        bool, setting("Accept requests from other machines even if the server has no API keys.", FLAG, "--open")
     ] = False
-    grace: Annotated[str, setting("On SIGTERM, time that admitted requests get to finish.", span(zero=True))] = "30s"
+    grace: Annotated[str, setting("Time that admitted requests get to finish after SIGTERM.", span(zero=True))] = "30s"
     database: Annotated[
         str | None, setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}")
     ] = None
@@ -99,7 +101,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Number of front-end processes that accept live requests.",
             whole(most=64),
-            shown="1 with fewer than 8 cores, else as many as keep the devices busy",
+            shown="1 with fewer than 8 cores, otherwise as many as keep the devices busy",
             more="See [front-end processes](serving.md#front-end-processes).",
         ),
     ] = None
@@ -120,7 +122,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         key(
             "Folders, s3://, gs:// or az:// prefixes, brokers and databases that jobs and streams may use.",
             names(),
-            shown="all on 127.0.0.1 without API keys, otherwise none",
+            shown="all, if the server listens on 127.0.0.1 without API keys; otherwise none",
         ),
     ] = ()
     allow_private_webhooks: Annotated[
@@ -141,19 +143,21 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         check_tls(self)
         _require(bool(self.models), "models", self.models, "at least one model")
         for proxy in self.proxies:
-            _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")
+            _require(_is_address(proxy), "proxies", proxy, "an IP address such as 10.0.0.1")
         check_names(self.models)
         known = {*self.models, *(name for each in self.models.values() for name in each.adapters)}
         for name, its_key in self.keys.items():
             for model in its_key.models:
-                _require(model in known, f"keys.{name}.models", model, f"one of {', '.join(sorted(known))}")
+                _require(
+                    model in known, f"keys.{name}.models", model, f"one of these models: {', '.join(sorted(known))}"
+                )
         named = {tenant_of(name, its_key) for name, its_key in self.keys.items()}
         for name in self.tenants:
             accepted = f"the tenant of a key: {', '.join(sorted(named)) or 'there are no keys'}"
             _require(name in named, f"tenants.{name}", name, accepted)
         for name in named:
             is_fine = len(name) <= _LONGEST_TENANT and name.isprintable()
-            _require(is_fine, "tenant", name, "up to 100 printable characters")
+            _require(is_fine, "tenant", name, "a name of up to 100 printable characters")
         for name, hook in self.webhooks.items():
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
         accepted = "1, because engine = ray uses a single front-end process"

@@ -57,7 +57,7 @@ class SharedLimits:
         length = _LENGTH.unpack_from(self._map)[0]
         contents = msgspec.json.decode(self._map[_LENGTH.size : _LENGTH.size + length], type=_Contents)
         if not 0 <= process < contents.processes:
-            raise InvalidInput("process", process, f"one of {contents.processes} processes, counted from 0")
+            raise InvalidInput("process", process, f"a number from 0 to {contents.processes - 1}")
         self._contents, self._process = contents, process
         self._view = memoryview(self._map)
         self._begin = _whole_lines(_LENGTH.size + length)

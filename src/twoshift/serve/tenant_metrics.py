@@ -27,7 +27,7 @@ def tenant_metrics(tenants: Mapping[str, Tenant], counted: Callable[[], Iterable
         about = "Device seconds that a tenant may use each day (UTC)."
         yield "gauge", "tenant_quota_seconds", about, ("tenant",), limits
         spent = [(name, tenants[name].spent_s) for name, _ in limits]
-        about = "Device seconds of its quota that a tenant has used today (UTC), on all servers of the database."
+        about = "Device seconds that a tenant has used today (UTC), on all servers that share the database."
         yield "gauge", "tenant_spent_seconds", about, ("tenant",), spent
         device_s: dict[tuple[str, str], float] = {}
         for each in counted():

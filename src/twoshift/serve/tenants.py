@@ -112,8 +112,8 @@ class Tenant:
         """Raises TooLarge where so many bytes more than it uses would be over its limit."""
         most = self.settings.stored_bytes
         if most is not None and used_bytes + more_bytes > most:
-            used = f"{used_bytes:,} of {most:,} bytes are stored or being uploaded"
-            left = f"at most {max(0, most - used_bytes):,} more bytes, because {used}; delete some files"
+            used = f"the tenant already stores or uploads {used_bytes:,} of {most:,} bytes"
+            left = f"at most {max(0, most - used_bytes):,} bytes: {used}; delete some files"
             raise TooLarge("file", f"a file of {more_bytes:,} bytes", left)
 
     def spent(self, day: int, device_s: float) -> None:

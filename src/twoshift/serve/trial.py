@@ -38,7 +38,7 @@ class Trial:
             return ""
         words = [line for line in lines if line and line != _BEGUN.strip()]
         if words:
-            return f"the version crashed the server when it was tested: {words[0]}"
+            return f"the version crashed the server during its test: {words[0]}"
         if len(lines) >= _MOST_TRIES:
             return f"the server was killed or ran out of memory {len(lines)} times while the version was tested"
         return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
     BatchBacklog,
@@ -133,10 +133,11 @@ def _source(spec: DaySpec) -> ReplicaSource:
         return PoissonReplica(spec.lanes, _diurnal(spec, rng), spec.tick_s)
     if spec.trace.horizon_s > _MOST_TICKS * spec.tick_s:
         days = _MOST_TICKS * spec.tick_s / _DAY_S
-        raise InvalidInput("trace", f"a span of {spec.trace.horizon_s / _DAY_S:.0f} days", f"at most {days:.0f} days")
+        told = f"a trace of at most {days:.0f} days; this trace covers {spec.trace.horizon_s / _DAY_S:.0f} days"
+        raise Malformed("trace", told)
     if spec.copies * len(spec.trace.times_s) > _MOST_ROWS:
         raise InvalidInput(
-            "copies", spec.copies, f"at most {_MOST_ROWS // len(spec.trace.times_s):,} copies of this trace"
+            "copies", spec.copies, f"a number of at most {_MOST_ROWS // len(spec.trace.times_s):,} copies of this trace"
         )
     shifts = np.concatenate([[0.0], rng.uniform(0.0, 1.0, spec.copies - 1)])
     times = np.concatenate([spec.trace.times_s + shift for shift in shifts])

@@ -61,10 +61,12 @@ class JobSpec:
         for field in ("straggler_factor", "speculate_factor"):
             _require(field, getattr(self, field), 1, math.inf, "a finite number of 1 or more")
         if not 1 <= self.workers <= _MOST_WORKERS:
-            raise InvalidInput("workers", self.workers, f"1 to {_MOST_WORKERS:,}")
+            raise InvalidInput("workers", self.workers, f"a number from 1 to {_MOST_WORKERS:,}")
         if self.preemptions_per_hour > _HOUR_S:
             raise InvalidInput(
-                "preemptions_per_hour", self.preemptions_per_hour, "at most 3600, which is one per second"
+                "preemptions_per_hour",
+                self.preemptions_per_hour,
+                "a number of at most 3600 (one preemption per second)",
             )
         if self.runs is not None and self.runs < 1:
             raise InvalidInput("runs", self.runs, "1 or more")
@@ -75,10 +77,12 @@ class JobSpec:
                 raise InvalidInput(
                     "shard_s",
                     self.shard_s,
-                    f"a longer time: this value makes more than {_MOST_SHARDS:,} shards",
+                    f"a longer time; this value makes more than {_MOST_SHARDS:,} shards",
                 )
             most = _MOST_SHARDS * self.items / self.shards
-            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g}, or a longer --shard-seconds")
+            raise InvalidInput(
+                "items", f"{self.items:g}", f"a number of at most {most:.3g}, or a longer --shard-seconds"
+            )
 
     @property
     def ideal_s(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.policy.admission import AdmissionPolicy
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import RecordedAdmission, RecordedLanes
@@ -146,7 +146,9 @@ def record_lanes(
     """The same with our own policy on one device, every event and decision handed to `sink`."""
     _check(spec)
     if spec.replicas > 1:
-        raise InvalidInput("replicas", spec.replicas, "1 with --record, which records the decisions of one device")
+        raise InvalidInput(
+            "replicas", spec.replicas, "1 replica with --record, which records the decisions of one device"
+        )
 
     def node(host: SimulatedHost) -> Node:
         policy = RecordedLanes(spec.cost, spec.limits, sink, spec.lane_cost)
@@ -182,8 +184,11 @@ def _check(spec: LanesSpec) -> None:
     events = seconds * max(rate_per_s, spec.capacity_per_s / spec.max_batch)
     if events > _MOST_EVENTS:
         most_s = _MOST_EVENTS / events * seconds
+        if spec.trace:
+            fit = f"only {most_s:.3g}s of the {seconds:.3g}s of this trace"
+            raise Malformed("trace", f"fewer requests; at this --load, {fit} can be simulated")
         raise InvalidInput(
-            "seconds", f"{seconds:g}s", f"at most {most_s:.3g}s, which is {_MOST_EVENTS:,} rows or calls"
+            "seconds", f"{seconds:g}s", f"at most {most_s:.3g}s, in which {_MOST_EVENTS:,} rows or calls are simulated"
         )
 
 
@@ -192,7 +197,9 @@ def check_slo(spec: LanesSpec) -> None:
     alone_ms = 1e3 * spec.cost.seconds(CallSize.uniform(1, spec.row_tokens), spec.limits.quantile)
     if alone_ms > spec.slo_s * 1e3:
         raise InvalidInput(
-            "slo_ms", spec.slo_s * 1e3, f"at least {alone_ms:.4g}, the time of a call with one item in milliseconds"
+            "slo_ms",
+            spec.slo_s * 1e3,
+            f"a number of at least {alone_ms:.4g}; a call with one item takes this many milliseconds",
         )
 
 

@@ -61,16 +61,16 @@ class RolloutSpec:
 
 # What a user wants to know of a judge before trusting it; each is a change of a spec that is otherwise A/A.
 SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
-    "same": ("the stable version again", {}),
+    "same": ("the same version as the stable one", {}),
     "broken": ("fails 20 % of its requests", {"candidate_failures": 0.2}),
-    "failing": ("fails 5 %, the stable version 0.1 %", {"candidate_failures": 0.05}),
-    "slow": ("twice as slow", {"slower": 2.0}),
-    "slower": ("1.3 times as slow", {"slower": 1.3}),
+    "failing": ("fails 5 % of its requests, the stable version 0.1 %", {"candidate_failures": 0.05}),
+    "slow": ("has twice the latency of the stable version", {"slower": 2.0}),
+    "slower": ("has 1.3 times the latency of the stable version", {"slower": 1.3}),
     "different": ("answers 10 % of the rows differently", {"disagreement": 0.1}),
-    "slightly-worse": ("5 % slower, fails 0.2 %", {"slower": 1.05, "candidate_failures": 0.002}),
-    "both-fail": ("both fail 5 %, and half during an outage", {
+    "slightly-worse": ("is 5 % slower, and fails 0.2 % of its requests", {"slower": 1.05, "candidate_failures": 0.002}),
+    "both-fail": ("both versions fail 5 % of the requests, and 50 % during an outage", {
         "stable_failures": 0.05, "candidate_failures": 0.05, "outage": (30.0, 60.0)}),
-    "low-traffic": ("the stable version again, 1 request in 10 s, for an hour", {
+    "low-traffic": ("the same version as the stable one, 1 request in 10 s, for an hour", {
         "rate_per_s": 0.1, "most_requests": 360}),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from twoshift.sim.host import HostCosts
 
 __all__ = ["ServedCurves", "read_served"]
 
-_EXPECTED = "the reply of GET /v1/derived/{model} of a `twoshift serve`, with its curves"
+_EXPECTED = "the reply of a Twoshift server to GET /v1/derived/{model}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 
 __all__ = ["Arrivals", "parse_trace", "poisson"]
 
@@ -51,10 +51,11 @@ def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:
     try:
         missing = {"TIMESTAMP", "ContextTokens"} - set(reader.fieldnames or ())
     except csv.Error as error:
-        raise InvalidInput(f"{name}, line 1", str(error), "comma-separated values") from None
+        raise Malformed(f"{name}, line 1", f"comma-separated values ({error})") from None
     if missing:
         accepted = "a CSV file with the columns TIMESTAMP and ContextTokens"
-        raise InvalidInput(name, ", ".join(reader.fieldnames or ()) or "an empty file", accepted)
+        header = ", ".join(reader.fieldnames or ())
+        raise Malformed(name, f"{accepted}; the {f'header of this file is: {header}' if header else 'file is empty'}")
     times: list[float] = []
     tokens: list[int] = []
     try:
@@ -62,9 +63,9 @@ def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:
             times.append(_seconds(row["TIMESTAMP"], f"{name}, line {number}, TIMESTAMP"))
             tokens.append(_tokens(row["ContextTokens"], f"{name}, line {number}, ContextTokens"))
     except csv.Error as error:
-        raise InvalidInput(f"{name}, line {reader.line_num}", str(error), "comma-separated values") from None
+        raise Malformed(f"{name}, line {reader.line_num}", f"comma-separated values ({error})") from None
     if len(times) < 2 or max(times) <= min(times):
-        raise InvalidInput(name, f"{len(times)} rows", "at least two rows at different times")
+        raise Malformed(name, f"at least two requests at different times; requests in this file: {len(times):,}")
     order = np.argsort(times, kind="stable")
     ordered = np.asarray(times, float)[order]
     horizon_s = float(ordered[-1] - ordered[0]) * len(times) / (len(times) - 1)

@@ -201,7 +201,9 @@ def _engine(url: str, closed: threading.Event) -> Engine:
 
         return postgres_engine(url, closed)
     if not parsed.database or parsed.database == ":memory:":
-        raise InvalidInput("database", url, "the path of a file, because the data must outlive the process")
+        raise InvalidInput(
+            "database", url, "the path of a file: a database in memory would lose the data when the process ends"
+        )
     try:
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -75,7 +75,7 @@ class SqlFiles:
                 raise _not_there("file", file_id)
             using = select(batches.c.id).where(batches.c.input_file_id == file_id, batches.c.ended_as.is_(None))
             if (batch_id := connection.execute(using).scalar()) is not None:
-                accepted = f"a file that no running batch reads: cancel {batch_id} first, or wait until it ends"
+                accepted = f"a file that no running batch reads: cancel {batch_id} first, or wait until this batch ends"
                 raise InvalidInput("file", file_id, accepted)
             gone = update(files).where(files.c.id == file_id).values(status=str(FileStatus.DELETING))
             connection.execute(gone)

@@ -86,7 +86,7 @@ class StreamOutput:
         if stats is None or stats.stream is None:
             raise Broken(
                 f"{self._folder}/{part.name} is damaged, or was not written by a stream: restore the part from a "
-                "backup, or remove a file that does not belong to the stream"
+                "backup, or remove the file if it does not belong to the stream"
             )
         return stats
 
@@ -116,7 +116,7 @@ class StreamOutput:
         for part in parts:
             if part.first != expected:
                 raise Broken(
-                    f"{self._folder} lacks part-{expected:06d}: the stream has committed this part and later ones; "
+                    f"part-{expected:06d} is missing in {self._folder}, and the stream has committed later parts, too; "
                     "restore the part from a backup, or start again with another output folder"
                 )
             expected = part.last + 1

@@ -179,7 +179,8 @@ class FolderSource:
             file = InputFile(location, 0, seen.identity, *named_encoding(location, self._format))
             upto = f"{'byte' if file.is_cut_by_bytes else 'row'} {seen.upto:,}"
             what = "replaced" if location in there else "deleted"
-            why = f"{location} was {what} after {upto} was read: put the unread rows into a file with another name"
+            gone = f"{location} was {what} after the stream had read it up to {upto}"
+            why = f"{gone}: put the unread rows into a file with another name"
             _log.warning("%s", why)
             self._seen[location] = msgspec.structs.replace(seen, is_dead=True)
             self._lost.append((self._seen[location], f"{location} after {upto}", why))

@@ -185,7 +185,7 @@ class HostedStream:
             self.remarks.append(now.notice)
         if now.dead_letters and not (self.last and self.last.dead_letters):
             folder = DeadLetters.folder_of(self.task.job.output)
-            self.remarks.append(f"the first dead letters of this run, with the reason for each: {folder}/")
+            self.remarks.append(f"this run has written its first dead letters, with the reason for each, to {folder}/")
 
     def _ended(self, message: StreamEnded) -> None:
         self._leave()

@@ -126,7 +126,9 @@ class KafkaOutlet:
     def _told(self, error: Any) -> Exception:
         kinds, shown = self._kafka.KafkaError, self._place.shown
         if error.code() in (kinds._FENCED, kinds.PRODUCER_FENCED, kinds.INVALID_PRODUCER_EPOCH):
-            return Broken(f"another stream with the same output folder also sends to {shown}: run only one of the two")
+            return Broken(
+                f"another stream with the same output folder also sends to {shown}: run only one of the two streams"
+            )
         if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
             return InvalidInput("to", shown, f"a topic that accepts messages as large as the results ({error.str()})")
         if error.code() in (kinds._INVALID_ARG, kinds.TOPIC_AUTHORIZATION_FAILED, kinds.UNSUPPORTED_VERSION):

@@ -43,7 +43,9 @@ class KafkaPlace:
         parts = urlsplit(url)
         topic = parts.path.strip("/")
         if parts.scheme != "kafka" or not parts.netloc or "@" in parts.netloc or not topic or "/" in topic:
-            raise InvalidInput(field, url, f"{_ACCEPTED}; put users and passwords into the file of KAFKA_CONFIG")
+            raise InvalidInput(
+                field, url, f"{_ACCEPTED}; put users and passwords into the file that KAFKA_CONFIG names"
+            )
         return cls(parts.netloc, topic, url)
 
     def config(self) -> dict[str, str]:

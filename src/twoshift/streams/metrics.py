@@ -17,19 +17,23 @@ Streams = Mapping[tuple[str, ...], tuple[StreamSnapshot, float]]
 Family = tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]  # as a server's metrics have them
 
 _COUNTERS = (
-    ("windows", "Windows committed."),
-    ("rows", "Rows committed."),
-    ("errors", "Rows without a result."),
-    ("dead_letters", "Rows and files in the dead-letter folder."),
-    ("merged", "Parts merged into larger ones."),
+    ("windows", "Windows that the stream has committed."),
+    ("rows", "Rows that the stream has committed."),
+    ("errors", "Committed rows that have an error instead of a result."),
+    ("dead_letters", "Rows and files that the stream has put into the dead-letter folder."),
+    ("merged", "Parts that were merged into larger parts."),
 )
 _GAUGES = (
-    ("rows_per_s", "rows_per_second", "Rows committed per second, over the last minutes."),
-    ("lag_rows", "lag_rows", "Rows at the source that are not read yet."),
-    ("lag_s", "lag_seconds", "Waiting time of the oldest row that is not committed."),
-    ("window_s", "window_seconds", "Time from the arrival of the last window's oldest row to the window's commit."),
-    ("window_rows", "window_rows", "Rows of the last window."),
-    ("in_time_share", "in_time_ratio", "Share of the rows that were committed within the objective."),
+    ("rows_per_s", "rows_per_second", "Committed rows per second, over the last minutes."),
+    ("lag_rows", "lag_rows", "Rows at the source that the stream has not read yet."),
+    ("lag_s", "lag_seconds", "Waiting time of the oldest row that is not committed yet."),
+    (
+        "window_s",
+        "window_seconds",
+        "For the last window: time from the arrival of the oldest row to the commit of the window.",
+    ),
+    ("window_rows", "window_rows", "Number of rows in the last window."),
+    ("in_time_share", "in_time_ratio", "Share of the rows that were committed within the freshness objective."),
     ("parts", "parts", "Parts in the output folder."),
     ("usd", "usd", "Cost of this run in dollars."),
 )
@@ -55,8 +59,8 @@ def stream_metrics(streams: Streams, labels: tuple[str, ...] = ()) -> Iterator[F
     ]
     yield "gauge", "stream_freshness_seconds", about, (*labels, "quantile"), fresh
     objectives = [(*names, objective_s) for names, (_, objective_s) in streams.items()]
-    yield "gauge", "stream_objective_seconds", "Freshness objective.", labels, objectives
-    about = "Predicted time until the stream is up to date; +Inf: rows arrive faster than they are scored."
+    yield "gauge", "stream_objective_seconds", "Freshness objective of the stream.", labels, objectives
+    about = "Predicted time until the stream is up to date; +Inf if rows arrive faster than the stream scores them."
     left = samples(lambda now: 0.0 if now.catch_up is None else now.catch_up.seconds)
     yield "gauge", "stream_catch_up_seconds", about, labels, left
     about = "Operations that failed and were retried, by kind."

@@ -20,7 +20,10 @@ __all__ = ["NatsConnection", "NatsPlace"]
 T = TypeVar("T")
 _CONNECT_S, _ANSWER_S = 3.0, 20.0
 _RETRY_S = 1.0
-_ACCEPTED = "nats://host:4222/SUBJECT or tls://host:4222/SUBJECT; add ?stream=NAME if several streams have the subject"
+_ACCEPTED = (
+    "nats://host:4222/SUBJECT or tls://host:4222/SUBJECT; add ?stream=NAME if several JetStream streams have the "
+    "subject"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class NatsConnection:
         if info.config.retention != self.api.RetentionPolicy.LIMITS:
             policy = self.api.RetentionPolicy(info.config.retention).value
             kept = (
-                "a subject whose stream has the retention policy 'limits'; the stream "
+                "a subject whose JetStream stream has the retention policy 'limits'; the stream "
                 f"{self.stream_name!r} has the policy {policy!r}"
             )
             raise InvalidInput(self._field, self._place.shown, kept)
@@ -116,7 +119,7 @@ class NatsConnection:
             return future.result(_ANSWER_S)
         except self._js_errors.NotFoundError as error:
             subject = self._place.subject
-            accepted = f"a subject of a JetStream stream; no stream has the subject {subject}"
+            accepted = f"a subject of a JetStream stream; no JetStream stream has the subject {subject}"
             raise NotFound(self._field, self._place.shown, accepted) from error
         except (self._errors.AuthorizationError, self._errors.BadSubjectError) as error:
             raise InvalidInput(self._field, self._place.shown, f"{_ACCEPTED} ({error})") from error

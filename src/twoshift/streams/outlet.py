@@ -103,8 +103,8 @@ class Sending:
         missing = set(range(self._sent, committed)) - set(unmerged)
         if missing:
             accepted = (
-                f"a destination that already has the results of window {min(missing)}: the stream cannot send these "
-                "results any more, because their part was merged into a larger one"
+                f"a destination that already has the results of window {min(missing)}; the stream cannot send these "
+                "results any more, because the part of this window was merged into a larger part"
             )
             raise InvalidInput("to", self._outlet.shown, accepted)
         self._committed = committed

@@ -27,10 +27,10 @@ def existing_plan(output: Blobs, settings: JobSettings) -> Plan | None:
     if plan is None:
         return None
     if not plan.is_stream:
-        raise InvalidInput("output", settings.output, "another folder: this one contains a job, not a stream")
+        raise InvalidInput("output", settings.output, "another folder: this folder contains a job, not a stream")
     if plan.settings.inputs != settings.inputs:
-        accepted = f"the source that the stream in {settings.output} started with, {plan.settings.inputs[0]}"
-        raise InvalidInput("source", settings.inputs[0], f"{accepted}, or another output folder")
+        accepted = f"{plan.settings.inputs[0]}, the source with which the stream in {settings.output} started"
+        raise InvalidInput("source", settings.inputs[0], f"{accepted}; for another source, use another output folder")
     same_files(plan, settings, (), lambda _: "")
     return plan
 
@@ -52,7 +52,7 @@ def frozen_plan(
     samples = Samples(files, inside, kind, SampleOf(settings, device.info, looked.types))
     measured = measured_on(samples, lambda asked: device.calibrate(asked.rows))
     if measured.schema is None:
-        raise UnusableRows("source", window.rows, f"expected rows of {settings.inputs[0]} that can be read")
+        raise UnusableRows("source", window.rows, f"check the rows of {settings.inputs[0]}")
     results = {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(measured.schema))}
     model = PlannedModel.of(device.info, settings.used_adapters)
     model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
@@ -67,5 +67,5 @@ def write_plan(output: Blobs, plan: Plan) -> None:
     location = plan_location(plan.settings.output)
     if not output.create(location, msgspec.json.encode(plan)):
         raise InvalidInput(
-            "output", plan.settings.output, "another folder: another stream has just started in this one"
+            "output", plan.settings.output, "another folder: another stream has just started in this folder"
         )

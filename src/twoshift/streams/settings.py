@@ -47,32 +47,34 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # fmt: off
     source: Annotated[
         str,
-        setting("Source: a folder, a pattern or a bucket prefix that keeps growing, nats://host:4222/SUBJECT, "
-                "kafka://host:9092/TOPIC, postgresql://user@host/db with --table and --cursor.",
+        setting("Where new rows arrive: a folder, a pattern, a bucket prefix, nats://host:4222/SUBJECT, "
+                "kafka://host:9092/TOPIC, or postgresql://user@host/db with --table and --cursor.",
                 None, "SOURCE")]
-    table: Annotated[str | None, setting("Table whose rows are read, if the source is PostgreSQL.", TABLE)] = None
+    table: Annotated[str | None, setting("For a PostgreSQL source: table whose rows are read.", TABLE)] = None
     cursor: Annotated[
         str | None,
-        setting("If the source is PostgreSQL: unique column of whole numbers, higher in each new row.", COLUMN)] = None
+        setting("For a PostgreSQL source: unique column of whole numbers that grow with each new row, such as a serial "
+                "key.", COLUMN)] = None
     fresh: Annotated[
         float,
-        setting("Freshness objective: maximum time from a row's arrival until its result is committed.", duration(),
+        setting("Freshness objective: maximum time from the arrival of a row to the commit of its result.", duration(),
                 shown="30s")] = 30.0
     to: Annotated[
         str | None,
-        setting("Also send the results to a subject or topic, one message per row: nats://host:4222/SUBJECT, "
-                "kafka://host:9092/TOPIC.",
+        setting("Also send the results, one message per row, to a NATS subject or a Kafka topic: "
+                "nats://host:4222/SUBJECT or kafka://host:9092/TOPIC.",
                 text("URL"))] = None
-    once: Annotated[bool, setting("Stop when all rows that are in the source now are committed.", FLAG)] = False
+    once: Annotated[bool, setting("Stop when all rows that are now in the source have been committed.", FLAG)] = False
     settle: Annotated[
         float,
-        setting("Wait before reading: a local file is read when it has not changed for this long, a PostgreSQL row "
-                "is read this long after it is first seen.", duration(zero=True), shown="2s")] = 2.0
+        setting("Waiting time before new data is read. A local file must be unchanged for this time. A PostgreSQL row "
+                "is read when this time has passed since the stream first saw it.", duration(zero=True),
+                shown="2s")] = 2.0
     buffer: Annotated[
         float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
         int,
-        setting("Merge output files of similar size, N files into one; 0 merges no files.",
+        setting("Merge every N output files of similar size into one file; 0 merges no files.",
                 whole(0, 10_000))] = 60
     metrics_port: Annotated[
         int | None, setting("Serve Prometheus metrics on this port.", whole(1, 65535))] = None
@@ -81,17 +83,20 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def __post_init__(self) -> None:
         check(self)
         if not self.source.strip() or "\0" in self.source:
-            accepted = "a folder, a pattern, a bucket prefix, or the URL of a broker or database"
+            accepted = (
+                "a folder, a pattern, a bucket prefix, or a URL that starts with nats://, kafka:// or postgresql://"
+            )
             raise InvalidInput("source", self.source, accepted)
         is_database = self.source.startswith(POSTGRES)
         for name in ("table", "cursor"):
             value = getattr(self, name)
             if is_database and value is None:
-                raise InvalidInput(name, None, "a value, because the source is a PostgreSQL database")
+                noun = "column" if name == "cursor" else "table"
+                raise InvalidInput(name, None, f"the name of a {noun}, because the source is a PostgreSQL database")
             if not is_database and value is not None:
                 raise Inapplicable(name, value, "because the source is not a postgresql:// URL")
         if self.compact == 1:
-            raise InvalidInput("compact", self.compact, "0 to merge no files, or at least 2")
+            raise InvalidInput("compact", self.compact, "0 (merge no files) or a number of at least 2")
 
 
 def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
@@ -100,7 +105,7 @@ def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
     of_job = {name: value for name, value in data.items() if name not in own}
     for name in ("model", "output"):
         if name not in of_job:
-            raise InvalidInput(f"--{name}", None, "this option, or a .toml stream file that sets it")
+            raise InvalidInput(f"--{name}", None, f"this option, or a .toml stream file with the key `{name}`")
     for name, value in of_job.items():
         if name not in _OF_JOBS:
             near = get_close_matches(name, [*declared(StreamSettings), *_OF_JOBS], 1, 0.4)

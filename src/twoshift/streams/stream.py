@@ -135,7 +135,7 @@ class Stream:
     def _check_ours(self, begun: Plan | None, committed: list[CommittedPart]) -> None:
         folder = f"{self._job.output.rstrip('/')}/"
         if begun is None and (committed or any(not name.startswith(("_", ".")) for name in self._output.names(folder))):
-            accepted = "an empty or new folder; this one contains files, but no stream"
+            accepted = "an empty or new folder; this folder contains files, but no stream"
             raise InvalidInput("output", self._job.output, accepted)
 
     def _first_plan(self, device: WorkDevice, report: Report) -> Plan | None:
@@ -185,7 +185,7 @@ class Stream:
                 left_s = self._stop_at_s - time.monotonic()
                 self._sending.finish(None if math.isinf(left_s) else max(0.0, left_s))
         except Stopped:
-            _log.warning("windows in progress were abandoned; run the same command again to score them")
+            _log.warning("windows in progress were abandoned; run the same command again to score these windows")
         finally:
             self._scorer.close(now=True)
             self._compactor.close()

@@ -28,7 +28,7 @@ from twoshift.types import JobKindName, JobState
 
 __all__ = ["StreamIntake", "stream_of"]
 
-_QUEUED = "the stream begins"
+_QUEUED = "the stream is starting"
 _NOT_THEIRS = [name for name, each in declared(StreamJobSettings).items() if Mark.HERE in each.marks]
 
 
@@ -77,7 +77,11 @@ class StreamIntake:
             if data.get(name) is not None:
                 raise Inapplicable(name, data[name], "on a server: the stream runs on the server's own replicas")
         if "source" not in data:
-            raise InvalidInput("source", None, "a folder, a bucket prefix, or the URL of a broker or database")
+            raise InvalidInput(
+                "source",
+                None,
+                "a folder, a bucket prefix, or a URL that starts with nats://, kafka:// or postgresql://",
+            )
         stream, job = make_stream(data)
         return stream, settings_on(self._fleet_of(job.model), job)
 
@@ -88,10 +92,13 @@ def _check_place(place: str | None, field: str, allowed: Allowance) -> None:
         return  # a folder or a bucket: what reads it checks each name
     parts, shown = urlsplit(place), without_password(place)
     if shown != place:
-        accepted = "a URL without a password: the server reads it from its NATS_CREDS, KAFKA_CONFIG or PGPASSFILE file"
+        accepted = (
+            "a URL without a password; put the password into the file that NATS_CREDS, KAFKA_CONFIG or PGPASSFILE "
+            "names on the server"
+        )
         raise InvalidInput(field, shown, accepted)
     if parts.scheme.startswith("postgres") and parts.query:
-        raise InvalidInput(field, shown, "a URL without options on a server: postgresql://user@host:5432/db")
+        raise InvalidInput(field, shown, "a URL without query parameters, such as postgresql://user@host:5432/db")
     scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
     allowed.check_place(f"{scheme}://{parts.netloc.rpartition('@')[2]}/{parts.path.strip('/')}", field)
 
@@ -103,13 +110,13 @@ def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str)
     if same is None:
         if any(_is_one_folder(each.settings["output"], output) for each in store.unfinished()):
             raise InvalidInput(
-                "output", output, "another output folder: an unfinished stream uses this one, by another path"
+                "output", output, "another output folder: an unfinished stream uses this folder under another path"
             )
         return None
     if same.owner != owner:
-        raise InvalidInput("output", output, "another output folder: another job or stream writes to this one")
+        raise InvalidInput("output", output, "another output folder: another job or stream writes to this folder")
     if same.kind is not JobKindName.STREAM or stream_of(same) != (stream, job):
-        raise InvalidInput("output", output, f"another output folder: {same.id} writes to this one")
+        raise InvalidInput("output", output, f"another output folder: {same.id} writes to this folder")
     return same
 
 

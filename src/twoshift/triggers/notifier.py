@@ -155,7 +155,7 @@ class Notifier:
         due_s = now_s + (pause_s or 0.0)
         self._tell(dataclasses.replace(delivery, attempts=tries, due_unix_s=due_s, state=state, told=told))
         with contextlib.suppress(TwoshiftError):
-            self._log(delivery.subject, f"webhook {delivery.webhook}: {delivery.kind}: {told}{after}")
+            self._log(delivery.subject, f"webhook {delivery.webhook}, event {delivery.kind}: {told}{after}")
 
     def _attempt(self, delivery: Delivery) -> tuple[str, bool, bool]:
         """What is told of it; whether it was delivered; whether there is no use in another."""

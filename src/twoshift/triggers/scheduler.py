@@ -84,10 +84,12 @@ class Scheduler:
                 return each
             if each.name != spec.name and each.spec["job"]["output"].rstrip("/") == spec.job["output"].rstrip("/"):
                 raise InvalidInput(
-                    "output", spec.job["output"], f"another output folder: the schedule {each.name} uses this one"
+                    "output", spec.job["output"], f"another output folder: the schedule {each.name} uses this folder"
                 )
         if len(found) >= _MOST_SCHEDULES:
-            accepted = f"at most {_MOST_SCHEDULES:,} schedules per tenant; `twoshift schedule remove` deletes one"
+            accepted = (
+                f"at most {_MOST_SCHEDULES:,} schedules per tenant; `twoshift schedule remove` deletes a schedule"
+            )
             raise InvalidInput("name", spec.name, accepted)
         made = ScheduleRecord(f"sch-{uuid.uuid4().hex[:12]}", owner, spec.name, plain, now_s, now_s)
         if not self._store.add(made):

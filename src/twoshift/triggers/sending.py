@@ -77,11 +77,13 @@ class Sender:
         try:
             found = answer.get(timeout=max(0.0, until_s - time.monotonic()))
         except queue.Empty:
-            raise Undelivered(f"the name {target.host} was not resolved in time") from None
+            raise Undelivered(f"the host name {target.host} was not resolved in time") from None
         if not found:
-            raise Undelivered(f"the name {target.host} has no address")
+            raise Undelivered(f"the host name {target.host} has no address")
         if not self._private_too and not all(is_public(each) for each in found):
-            raise Undelivered(f"{target.host} is not a public address: allow_private_webhooks = true allows it")
+            raise Undelivered(
+                f"{target.host} is not a public address; `allow_private_webhooks = true` allows private addresses"
+            )
         return found
 
     async def _posted(

@@ -33,7 +33,7 @@ _HOUR_S, _DAY_S = 3600, 86_400
 
 @decodable
 class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A schedule: `cron` or `after` sets when it runs, and `job` has the keys of a job file, with placeholders."""
+    """A schedule. `cron` or `after` sets when jobs start; `job` has the keys of a job file, and placeholders."""
 
     name: str
     job: dict[str, Any]
@@ -62,7 +62,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 "after", self.after, "a path without placeholders: the same marker file starts every run"
             )
         if self.every_s < _LEAST_EVERY_S:
-            raise InvalidInput("every", self.every, "at least 1s")
+            raise InvalidInput("every", self.every, "a duration of at least 1s")
         if not isinstance(self.job.get("output"), str):
             raise InvalidInput(
                 "output", self.job.get("output"), "a folder with a placeholder in it, such as out/{date}"

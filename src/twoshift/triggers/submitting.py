@@ -110,5 +110,5 @@ def _check_output(run: ScheduledRun, runs: Sequence[ScheduledRun]) -> None:
             raise InvalidInput(
                 "output",
                 run.output,
-                f"another folder: {each.id} uses this one; add {{run}} for a separate folder per run",
+                f"another folder: {each.id} uses this folder; add {{run}} for a separate folder per run",
             )

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from twoshift.declare import key
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.policy.addresses import target_of
 from twoshift.values import FLAG, names
 
@@ -23,7 +23,7 @@ _LEAST_SECRET_BYTES = 16
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A URL that is told, and what of."""
 
-    url: Annotated[str, key("URL to call.")]
+    url: Annotated[str, key("URL that the server calls.")]
     secret: Annotated[str | None, key("Secret that signs each delivery: any text, or whsec_ followed by base64.")] = (
         None
     )
@@ -33,12 +33,12 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     events: Annotated[tuple[str, ...], key("Events that trigger the webhook.", names())] = EVENTS
     tenant: Annotated[str | None, key("Tenant whose jobs trigger the webhook.", shown="all tenants")] = None
     only_named: Annotated[bool, key("Call the webhook only for jobs that name it in `notify`.", FLAG)] = False
-    below: Annotated[bool, key("Allow jobs to name, in `notify`, any URL that begins with this URL.", FLAG)] = False
+    below: Annotated[bool, key("Allow jobs to list in `notify` any URL that begins with this URL.", FLAG)] = False
 
     def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
         if (self.secret is None) == (self.secret_env is None):
-            raise InvalidInput("secret", "", "either secret or secret_env, and not both")
+            raise Malformed("secret", "either `secret` or `secret_env`, and not both")
         given = self.secret if self.secret_env is None else os.environ.get(self.secret_env)
         if given is None:
             raise InvalidInput("secret_env", self.secret_env, "the name of an environment variable that is set")

@@ -76,9 +76,9 @@ def check_origin(request: Request) -> None:
     """Raises Forbidden where another site's page has made a browser ask."""
     site, origin = request.header(b"sec-fetch-site"), request.header(b"origin")
     if site is None and origin is None:
-        raise Forbidden("only pages of this console may send this request, which has no Origin header")
+        raise Forbidden("only pages of this console may send this request; it has no Origin header")
     if site is not None and site != "same-origin":
-        raise Forbidden(f"only pages of this console may send this request, which is {site}")
+        raise Forbidden(f"only pages of this console may send this request; it is {site}")
     if origin is not None and _place(origin) != (request.header(b"host") or "").lower():
         raise Forbidden(f"only pages of this console may send this request, not pages of {origin[:200]}")
 

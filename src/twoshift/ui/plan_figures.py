@@ -53,9 +53,9 @@ def _cards(plan: Plan) -> Iterator[report.Card]:
 def _knee_note(plan: Plan) -> str:
     swept = plan.overview.sweep
     if swept.knee is None:
-        return "every doubling still lowers the cost"
+        return "each doubling of the rows still lowers the cost"
     call_s = next(row.call_s for row in swept.rows if row.batch == swept.knee)
-    return f"{_ms(call_s)}, {'inside' if swept.knee_within_slo else 'longer than'} the objective"
+    return f"{_ms(call_s)}, {'within' if swept.knee_within_slo else 'longer than'} the objective"
 
 
 def _cap_card(plan: Plan) -> report.Card:
@@ -74,12 +74,12 @@ def _words(plan: Plan) -> Iterator[str]:
     cap, knee = plan.overview.cap, plan.overview.sweep.knee
     if knee is not None and cap.batch and cap.batch < knee:
         yield (
-            f"Batch rows beside live requests run in calls of at most {cap.batch:,} rows, below the knee: "
-            f"{cap.efficiency:.0%} of the throughput of calls without a limit."
+            f"Beside live requests, calls with batch rows have at most {cap.batch:,} rows. This is below the knee, and "
+            f"reaches {cap.efficiency:.0%} of the throughput of calls without a limit."
         )
     memory = plan.overview.memory
     if memory is not None and memory.largest_batch is not None:
-        yield f"In the memory beside the weights, the KV cache holds {memory.largest_batch:,} sequences."
+        yield f"In the memory that the weights leave free, the KV cache holds {memory.largest_batch:,} sequences."
 
 
 def _dollars(plan: Plan) -> report.Figure:
@@ -94,7 +94,7 @@ def _dollars(plan: Plan) -> report.Figure:
         _BATCH,
         _DOLLARS,
         marks=marks,
-        note="By rows per call; idle time is included.",
+        note="The cost includes the time in which the device is idle.",
     )
 
 

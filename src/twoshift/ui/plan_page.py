@@ -54,10 +54,10 @@ _GROUPS = (
 )
 _LABELS = {
     "batch": "Batch", "row_tokens": "Tokens per row", "padding": "Padding", "slo_ms": "Objective, ms",
-    "share": "Share of the SLO to wait", "price": "Price, $/h", "utilisation": "Utilisation",
+    "share": "SLO share for waiting", "price": "Price, $/h", "utilisation": "Utilisation",
     "spot_discount": "Spot discount", "device": "Device", "params": "Model size", "precision": "Precision",
-    "profile": "Measured curve", "overhead_ms": "Call, ms", "item_ms": "Row, ms", "layers": "Layers",
-    "kv_heads": "KV heads", "head_dim": "Head size", "tokens": "Tokens per sequence",
+    "profile": "Measured curve", "overhead_ms": "Fixed time per call, ms", "item_ms": "Time per row, ms",
+    "layers": "Layers", "kv_heads": "KV heads", "head_dim": "Head size", "tokens": "Tokens per sequence",
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """A page, its parts, or the plan as JSON."""
         host = (self.headers.get("host") or "").rpartition(":")[0]
         if host not in ("127.0.0.1", "localhost"):  # another site's name may be made to point here
-            self._reply(403, "text/plain", b"open http://127.0.0.1 instead")
+            self._reply(403, "text/plain", b"open this page at http://127.0.0.1 instead")
             return
         path, _, query = self.path.partition("?")
         try:

@@ -80,7 +80,7 @@ def _charts(found: dict[str, Any]) -> list[Figure]:
             time,
             evidence,
             marks=[Mark(1 / alpha, "rolled back")],
-            note="The candidate is rolled back when the sum of the evidence reaches the line.",
+            note='The candidate is rolled back when the sum of the evidence reaches the line "rolled back".',
         ),
         report.line_chart(
             "Share of live requests",

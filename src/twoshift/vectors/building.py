@@ -83,7 +83,7 @@ def check_memory(index: str, library: str, rows: int, dims: int) -> None:
     if free is not None and needed > free:
         accepted = (
             f"an index that fits into memory: {rows:,} vectors need about {needed / 1e9:,.1f} GB, and "
-            f"{free / 1e9:,.1f} GB are free. Use a name that ends with .lance, which is built on disk"
+            f"{free / 1e9:,.1f} GB are free. Use a name that ends with .lance: such an index is built on disk"
         )
         raise InvalidInput("index", index, accepted)
 

@@ -14,6 +14,8 @@ def library_of(index: str) -> str:
     """The library of an index with that name; raises InvalidInput."""
     name, _, suffix = index.rstrip("/").rpartition("/")[2].rpartition(".")
     if suffix not in LIBRARY_NAMES or not name:
-        accepted = f"a name that ends with {', '.join(f'.{each}' for each in LIBRARY_NAMES)}, such as vectors.usearch"
+        accepted = (
+            f"a name that ends with one of {', '.join(f'.{each}' for each in LIBRARY_NAMES)}, such as vectors.usearch"
+        )
         raise InvalidInput("index", index, accepted)
     return suffix

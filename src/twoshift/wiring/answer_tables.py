@@ -18,6 +18,6 @@ def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) 
         from twoshift.batch.answer_job import build_answers  # pyarrow: an extra
     except ModuleNotFoundError as error:
         how = install_command("jobs", missing_from("jobs"))
-        accepted = f"a table that was built with the job (--answer-key), or the package pyarrow: {how}"
+        accepted = f"a table that the job built (`twoshift run --answer-key`), or the package pyarrow: {how}"
         raise InvalidInput("precomputed", output, accepted) from error
     return build_answers(output, key, place, blobs_for, tell)

@@ -53,7 +53,8 @@ def live_model(
     else:
         each.check_rows()
     if apart and each.min_replicas == 0:
-        raise InvalidInput("min_replicas", 0, "at least 1: the front-end processes of this server cannot wake a model")
+        accepted = "at least 1, because front-end processes cannot wake a model; --fronts 1 allows 0"
+        raise InvalidInput("min_replicas", 0, accepted)
     cancelled = cancelled or Future()
     if settings.engine == "ray":
         return ray_model(name, each, settings.address, note, cancelled)

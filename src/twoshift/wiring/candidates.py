@@ -45,7 +45,7 @@ class RegisteredVersions:
         if free is None or needs <= free:
             return
         where = "the GPU" if on_gpu else "this machine"
-        accepted = f"at most {free / 1e9:.2f} GB, the free memory of {where} beside {deployment}"
+        accepted = f"at most {free / 1e9:.2f} GB, which is free on {where} while {deployment} is loaded"
         told = f"{accepted}; --replace (mode = replace) unloads {each.model} first, and then loads the new version"
         raise TooLarge("model", f"{candidate.ref}, which needs about {needs / 1e9:.2f} GB", told)
 

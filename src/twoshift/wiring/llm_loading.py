@@ -72,7 +72,7 @@ def _score(metric: str) -> tuple[Callable[[str, str], float], str]:
     def score(expected: str, text: str) -> float:
         found = call_user(metric, "score an answer", function, expected, text)
         if not isinstance(found, int | float):
-            raise InvalidInput("metric", metric, f"a function that returns a number; it returned {found!r}")
+            raise InvalidInput("metric", metric, f"a function that returns a number; this function returned {found!r}")
         return float(found)
 
     return score, checksum
@@ -103,7 +103,7 @@ def load_gated(
     full = folder if gate.reference is None else llm_folder(local_model(gate.reference, registry).word)
     for name, each in (("model", folder), ("reference", full)):
         if each.quantisation is not None and (name == "reference" or full is folder):
-            accepted = f"--reference with a model in full precision, or --eval, because {each.path} is quantised"
+            accepted = f"--eval, or --reference with a model in full precision, because {each.path} is quantised"
             raise InvalidInput("reference", gate.reference, accepted)
 
     def loaded(one: LlmFolder, how: LlmOptions) -> VllmRuntime:

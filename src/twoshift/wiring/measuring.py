@@ -81,9 +81,9 @@ def believed_profile(runtime: Runtime, note: Callable[[str], None]) -> tuple[Pro
     slowdown = slowdown_now(found, seen)
     if slowdown != 1.0:
         size, seconds = seen[0]
-        then = "measuring again" if slowdown is None else "the machine is busy, or slower than before"
+        then = "measuring again" if slowdown is None else "the machine is busy, or is slower than before"
         says = f"{1e3 * found.cost.seconds(size):.3g} ms for a call that takes {1e3 * seconds:.3g} ms now"
-        note(f"The stored profile predicts {says}: {then}")
+        note(f"The stored profile predicts {says}; {then}")
     return None if slowdown is None else (found, slowdown)
 
 
@@ -92,7 +92,8 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     info = runtime.info
     made = examples_of(runtime, _TYPICAL_TOKENS)
     if made is None:
-        note(f"{info.model} has no `example` row to measure: the server learns the call times from the first requests.")
+        learnt = "the server learns the call times from the first requests"
+        note(f"{info.model} has no `example` row, so no calls can be measured: {learnt}.")
         return profile_of(info, _GUESSED_CALL, RowSize.uniform(1), 0)
     note(f"Measuring {info.model} (only at the first start)")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
@@ -148,7 +149,7 @@ def believed_steps(
     found = stored_profile(runtime.info)
     if found is None or is_enough(found.cost):
         return found
-    note(f"According to its stored profile, {runtime.info.model} cannot meet the objective: the profile is not used")
+    note(f"The stored profile of {runtime.info.model} is not used: it says that the model cannot meet the objective")
     return None
 
 

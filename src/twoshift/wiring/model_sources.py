@@ -82,7 +82,7 @@ def _python(source: str) -> Artifact:
     file, _, name = source.rpartition(":")
     if not file.endswith(".py"):
         raise InvalidInput(
-            "SOURCE", source, "a class in a file (file.py:Class), because the registry copies no installed package"
+            "SOURCE", source, "a class in a file (file.py:Class), because the registry does not copy installed packages"
         )
     _check(source)
     path = Path(file).expanduser()
@@ -110,7 +110,7 @@ def _more_files(also: Sequence[str], source: str) -> list[ArtifactFile]:
     for each in also:
         path = Path(each).expanduser().absolute()
         if not path.exists() or not path.is_relative_to(beside):
-            raise InvalidInput("--with", each, f"a file or folder that exists in {beside}")
+            raise InvalidInput("--with", each, f"an existing file or folder in {beside}, the folder of the model")
         name = path.relative_to(beside).as_posix()
         found += files_below(path, f"{name}/") if path.is_dir() else [ArtifactFile(name, path)]
     return found
@@ -134,7 +134,8 @@ def checked(artifact: Artifact, scratch: Path, load: Callable[[str], LoadedFacts
             return artifact
         found = load(word)
     except InvalidInput as error:
-        accepted = f"{error.accepted.replace(str(folder), _place(artifact))} (--no-check pushes it without this check)"
+        accepted = error.accepted.replace(str(folder), _place(artifact))
+        accepted += " (--no-check pushes the model without this check)"
         if str(folder) in error.field:  # a place in a file of the model
             raise InvalidInput(error.field.replace(str(folder), _place(artifact)), error.value, accepted) from error
         kind = type(error) if isinstance(error, Inapplicable | NotInstalled | UnusableModel) else InvalidInput

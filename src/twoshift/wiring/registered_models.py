@@ -184,7 +184,7 @@ def _asked(ref: ModelRef, registry: str | None, is_known: bool) -> Version:
     except NotFound:
         if is_known and not store.exists:  # a drive that is not mounted, a bucket that was emptied
             raise TryLater(
-                f"the registry at {store.root} does not exist at the moment; check that its disk is mounted", 30.0
+                f"the registry at {store.root} does not exist at the moment; check that the disk is mounted", 30.0
             ) from None
         if not ref.is_explicit:
             raise _unknown_word(ref.name, store) from None

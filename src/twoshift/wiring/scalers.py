@@ -43,7 +43,7 @@ def scalers_for(
             if least == 0 and each.objective_s is not None and fleet.cold_start_s > each.objective_s:
                 note(
                     f"{name} keeps one replica, although min_replicas is 0: a cold start takes "
-                    f"{fleet.cold_start_s:.2g} s, and the objective is {each.objective_s:g} s."
+                    f"{fleet.cold_start_s:.2g} s, which is longer than the objective of {each.objective_s:g} s."
                 )
     return found
 

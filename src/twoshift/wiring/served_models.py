@@ -86,7 +86,7 @@ def _warm_runtime(
             of.info = replace(runtime.info, texts=TextPolicy(settings.too_long, settings.empty))
             loading_step("the first call of the model")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile
-            loading_step("waiting for other models to load")
+            loading_step("waiting until other models are loaded")
             turn.alone()
             loading_step("measuring the calls of the model")
             profile, slowdown = believed_profile(runtime, note) or (measured_profile(runtime, note), 1.0)

@@ -79,7 +79,7 @@ def _heard(word: str, data: bytes, code: int) -> LoadedFacts:
     try:
         told = msgspec.json.decode(data, type=_Told)
     except msgspec.DecodeError:
-        accepted = f"ended the process that loaded it, which {how_ended(code)}: the model would also end a server"
+        accepted = f"ended the process that loaded the model: the process {how_ended(code)}; a server would end, too"
         raise UnusableModel("model", word, accepted) from None
     if told.error is not None:
         raise decode_error(told.error)

@@ -93,5 +93,5 @@ def test_jobs_over_other_rows_are_not_compared(tmp_path: Path, monkeypatch: pyte
         compared(candidate, stable, lambda _: LocalBlobs())
     monkeypatch.setitem(globals(), "FILES", (InputFile("docs/0.parquet", 100, "another", "parquet"),))
     changed = job(tmp_path, "m:3", [vector(1, 0)] * 4, VECTORS, 2)
-    with pytest.raises(InvalidInput, match="a file has changed between the runs of the two models"):
+    with pytest.raises(InvalidInput, match="stay the same while the job runs both models"):
         compared(changed, stable, lambda _: LocalBlobs())

@@ -267,7 +267,7 @@ def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: StoredFil
     first, second, other = (desk.upload(who, 60, check) for who in ("alice", "alice", "bob"))
     first.begin()
     other.begin()
-    with pytest.raises(TooLarge, match="60 of 100 bytes are stored or being uploaded"):
+    with pytest.raises(TooLarge, match="stores or uploads 60 of 100 bytes"):
         second.begin()
     first.write(b"x" * 30)
     first.finish("a", "batch", None)

@@ -47,8 +47,8 @@ def test_an_evaluation_set_is_lines_or_parquet(tmp_path: Path) -> None:
     [
         ([], "`prompt` and `answer`"),
         ([{"prompt": "x"}], "`answer`"),
-        ([ROWS[0], {"prompt": "x", "answer": None}], "in row 2, one of the two is not a text"),
-        ([{"prompt": 1, "answer": 2}], "the texts `prompt`"),
+        ([ROWS[0], {"prompt": "x", "answer": None}], "in row 2, `prompt` or `answer` is not a text"),
+        ([{"prompt": 1, "answer": 2}], "with texts in the columns"),
     ],
 )
 def test_rows_without_a_prompt_or_an_answer_are_refused(tmp_path: Path, rows: list[Any], said: str) -> None:
@@ -99,7 +99,7 @@ def test_metrics_by_name_and_of_the_users_own(tmp_path: Path) -> None:
             scored(metric)
         assert refused.value.field == "metric"
     (tmp_path / "m.py").write_text("def has(expected, text):\n    return 'much'\n")
-    with pytest.raises(InvalidInput, match="returns a number; it returned 'much'"):
+    with pytest.raises(InvalidInput, match="returns a number; this function returned 'much'"):
         scored(f"{tmp_path}/m.py:has")
 
 

@@ -258,7 +258,7 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
         ({"keep": ["idd"]}, "idd"),
-        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns with types that Parquet supports; odd is "),
+        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns with types that Parquet supports; odd has "),
     ],
 )
 def test_a_job_that_cannot_run_here_is_refused(
@@ -459,7 +459,7 @@ def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about
         raise InvalidInput("output", output, "a location below /data/red")
 
     job = fleet.host.submit(fleet.settings(), "blue")
-    for owner, told in (("red", "a location below"), ("green", "another job uses this one")):
+    for owner, told in (("red", "a location below"), ("green", "another job uses this folder")):
         fleet.allowed["red"] = allowed(check_output=check)
         with pytest.raises(InvalidInput, match=told) as refused:
             fleet.host.submit(fleet.settings(), owner)

@@ -55,5 +55,5 @@ def test_the_column_of_vectors_is_found_and_a_classifier_refused() -> None:
     both = pa.schema([("other", vector), ("embedding", vector)])
     assert vector_column(both, "m", "v.usearch") == ("embedding", 4)
     for schema in (pa.schema([("score", pa.float32())]), pa.schema([("a", vector), ("b", vector)])):
-        with pytest.raises(InvalidInput, match="one output of vectors"):
+        with pytest.raises(InvalidInput, match="one vector output"):
             vector_column(schema, "m", "v.usearch")

@@ -140,6 +140,6 @@ def test_a_job_over_a_query_resumes_with_its_result_and_names_what_has_changed(t
         again("SELECT x FROM input")
     pool = ScriptedPool()
     (tmp_path / "in.jsonl").write_text("{}")
-    with pytest.raises(InvalidInput, match=r"in\.jsonl \(180 bytes then, 2 now\)"):
+    with pytest.raises(InvalidInput, match=r"in\.jsonl \(180 bytes before, 2 bytes now\)"):
         Job(plan.settings, lambda _: LocalBlobs(), pool).run(lambda _: None, lambda _: None)
     assert pool.started == 0

@@ -54,8 +54,8 @@ def test_a_page_names_failed_rows_lost_time_and_what_was_expected() -> None:
         "id 7",
         "row 8: &lt;b&gt;bad",
         "Workers lost 12.5 s",
-        "it was 4 at most",
-        "the first rows: 1.0 s",
+        "the maximum was 4 workers",
+        "a duration of 1.0 s",
     ):
         assert words in page, words
 

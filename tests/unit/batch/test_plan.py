@@ -162,7 +162,7 @@ def test_the_same_files_by_other_names_are_the_same(monkeypatch: pytest.MonkeyPa
     now = tuple(msgspec.structs.replace(file, location=f"{tmp_path.name}/{file.location}") for file in FILES)
     assert same_files(begun, settings(), now, unread) == now
     assert same_files(begun, settings(), FILES, unread) == FILES  # where all was moved, names included
-    with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
+    with pytest.raises(InvalidInput, match=r"missing: docs/5\.parquet"):
         same_files(begun, settings(), now[:-1], unread)
 
 
@@ -170,7 +170,7 @@ def test_changed_files_are_named_a_few_at_least() -> None:
     changed = tuple(msgspec.structs.replace(file, identity="new") for file in FILES)
     with pytest.raises(InvalidInput, match=r"changed: docs/0.parquet \(.*docs/1.parquet \(.*docs/2.* and 3 more"):
         same_files(plan(), settings(), changed, unread)
-    with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
+    with pytest.raises(InvalidInput, match=r"missing: docs/5\.parquet"):
         same_files(plan(), settings(), FILES[:-1], unread)
     with pytest.raises(InvalidInput, match="a different order"):
         same_files(plan(), settings(), FILES[::-1], unread)
@@ -179,8 +179,8 @@ def test_changed_files_are_named_a_few_at_least() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"size_bytes": 12}, r"docs/0.parquet \(10 bytes then, 12 now\)"),
-        ({}, r"docs/0.parquet \(same size, different content\)"),
+        ({"size_bytes": 12}, r"docs/0.parquet \(10 bytes before, 12 bytes now\)"),
+        ({}, r"docs/0.parquet \(of the same size, with different content\)"),
     ],
 )
 def test_what_has_changed_in_a_file_is_said(changes: dict[str, Any], said: str) -> None:

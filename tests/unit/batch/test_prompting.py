@@ -94,7 +94,7 @@ def test_answers_become_typed_columns_with_nulls_where_there_is_nothing() -> Non
     }  # fmt: skip
     assert all(array[1].as_py() is None for array in got.values())
     assert sorted(errors) == [2, 3, 4]
-    assert "property age of the answer is not of type integer" in errors[2]
+    assert "property age of the answer is not of the type integer" in errors[2]
     assert "--max-tokens" in errors[3]
 
 

@@ -59,7 +59,7 @@ def test_a_batch_of_bad_rows_only_has_the_columns_of_the_others(model: str) -> N
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(model: str) -> None:
-    with pytest.raises(InvalidInput, match="one of id, body"):
+    with pytest.raises(InvalidInput, match="one of the columns id, body"):
         Scorer(model, columns=["text"])(batch("a"))
 
 

@@ -120,7 +120,7 @@ def test_what_a_job_would_refuse_is_refused(words: WordServer, options: dict[str
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(words: WordServer) -> None:
-    with pytest.raises(InvalidInput, match="one of id, body"):
+    with pytest.raises(InvalidInput, match="one of the columns id, body"):
         answers(words, "{name}", {"id": np.arange(1), "body": column("a")})
 
 

@@ -123,7 +123,7 @@ def test_other_answers_of_a_language_model_never_read_as_passed() -> None:
     parity = ParityReport(4, None, 12.0, 4, tokens=400, agreeing_tokens=100)
     told = " ".join(parity_words(parity))
     assert "Parity NOT reached: 4 rows scored again" in told
-    assert "4 rows with a different answer, 25% of 400 tokens agree before the first difference" in told
+    assert "4 rows with a different answer, 25% of 400 tokens are equal, counted up to the first" in told
     assert "--batch-invariant" in told
     assert "largest difference" not in told  # of how long they are: nobody wants to know
     same = " ".join(parity_words(ParityReport(4, None, 0.0, 0, tokens=400, agreeing_tokens=400)))

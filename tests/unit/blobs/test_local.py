@@ -130,7 +130,7 @@ def test_only_a_folder_that_is_not_there_is_not_found(blobs: LocalBlobs, tmp_pat
     for nothing in ("none", "empty"):
         with pytest.raises(NotFound):
             blobs.list(str(tmp_path / nothing))
-    with pytest.raises(InvalidInput, match="parents are all folders") as caught:
+    with pytest.raises(InvalidInput, match="every parent is a folder") as caught:
         blobs.list(str(tmp_path / "file"))
     assert not isinstance(caught.value, NotFound)
 

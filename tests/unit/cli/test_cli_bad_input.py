@@ -89,7 +89,7 @@ def test_bad_usage_says_what_is_missing_or_nearest(twoshift: Run, line: str, wor
     ("content", "words"),
     [
         (b"", "empty"),
-        (b"batch,ms\n", "at least two samples"),
+        (b"batch,ms\n", "at least two measured calls"),
         (b"a,b\n1,2\n", "columns `batch, ms` or `rows, tokens, longest, ms`"),
         (b"batch,ms\n1,6\n2,[red]x\n", "line 3, ms: '[red]x'"),
         (b"batch,ms\n1,6\n2,nan\n", "line 3, ms: 'nan'"),
@@ -99,7 +99,7 @@ def test_bad_usage_says_what_is_missing_or_nearest(twoshift: Run, line: str, wor
         (b"batch,ms\n1,6\n2\n", "line 3, ms is missing"),
         (b"batch,ms\n1,6\n1,7\n", "at least two different sizes"),
         (b'batch,ms\n1,"6\n', "comma-separated values"),
-        (b"batch,ms\n\x00\x01\xff", "UTF-8 (line 2"),
+        (b"batch,ms\n\x00\x01\xff", "UTF-8; line 2"),
         (b"batch,ms\n1,\x002\n", "binary"),
         (b"rows,tokens,longest,ms\n4,2,1,6\n", "line 2, tokens: '2'"),
         (b"rows,tokens,longest,ms\n4,40,60,6\n", "line 2, longest: 60"),

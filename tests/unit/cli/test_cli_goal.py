@@ -49,8 +49,8 @@ def test_an_estimate_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "either --by or --window"),
-        (["--window", "8h", "--by", "8:00"], "either --by or --window"),
+        ([], "--by is missing; expected --by or --window"),
+        (["--window", "8h", "--by", "8:00"], "--by: '8:00' cannot be used with --window"),
         (["--window", "8h", "--model", "minilm"], "a device for minilm"),
         (["--window", "8h", "--model", "gpt", "--device", "L4"], "minilm, bge-small"),
         (["--window", "8h", "--model", "minilm", "--device", "L4", "--profile", "x"], "either --model"),

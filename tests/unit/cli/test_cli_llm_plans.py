@@ -93,7 +93,7 @@ def test_replicas_of_a_profile_hold_as_many_streams_as_keep_the_objective(twoshi
 
 def test_neither_or_both_is_refused(twoshift: Run) -> None:
     assert "either --tokens-per-s" in twoshift("plan tokens --price 1").err
-    assert "either --tokens-per-s" in twoshift("plan tokens --price 1 --tokens-per-s 5 --profile smollm").err
+    assert "cannot be used with --profile" in twoshift("plan tokens --price 1 --tokens-per-s 5 --profile smollm").err
 
 
 def test_memory_of_a_folder(twoshift: Run, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_empty_input_is_said_clearly(twoshift: Run, model: Path, stdin: Callable
     stdin(b"")
     ran = twoshift(line)
     assert (ran.code, ran.out) == (2, "")
-    assert "at least one input line" in ran.err
+    assert "at least one line with a row" in ran.err
 
 
 def test_embed_refuses_a_model_that_scores_and_says_what_to_use(twoshift: Run, model: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_class_that_is_right_for_single_rows_only_is_refused_all_the_same(twos
     for line in ("score one.py:Wrong rows.jsonl", "profile one.py:Wrong --rows rows.jsonl --seconds 0.1"):
         ran = twoshift(line)
         assert (ran.code, ran.out) == (2, ""), line
-        assert "predict returned an array of shape (1,)" in ran.err
+        assert "predict() returned an array of shape (1,)" in ran.err
 
 
 @pytest.mark.parametrize("name", ["line", "error", "truncated"])
@@ -170,7 +170,7 @@ def test_output_columns_with_the_names_of_our_own_fields_are_refused(
     (model / "named.py").write_text(source if declared else source.replace(f'outputs = ("{name}",)', "pass"))
     ran = twoshift("score named.py:Doubler rows.jsonl")
     assert (ran.code, ran.out) == (2, "")
-    assert f"an output column named {name}" in ran.err
+    assert f"a column with the reserved name {name}" in ran.err
 
 
 def test_what_a_class_prints_goes_to_stderr(twoshift: Run, model: Path) -> None:
@@ -186,8 +186,8 @@ def test_a_profile_says_what_it_replaces_and_how_large_a_call_it_has_measured(tw
     line = "profile model.py:Doubler --rows rows.jsonl --seconds 0.1 --max-rows 16"
     first, second = twoshift(line), twoshift(line)
     assert "Stored as profile" in first.out
-    assert "Replaced profile" in second.out
-    assert "16 rows is the largest call that was measured; use --max-rows to measure larger calls" in " ".join(
+    assert "in place of the profile of" in " ".join(second.out.split())
+    assert "The largest measured call has 16 rows; use --max-rows to measure larger calls" in " ".join(
         second.out.split()
     )
     found = twoshift(f"{line} --json").json
@@ -208,7 +208,7 @@ def test_a_hub_name_is_told_that_nothing_is_downloaded(twoshift: Run, model: Pat
     ran = twoshift("embed sentence-transformers/all-MiniLM-L6-v2 rows.jsonl")
     assert ran.code == 2
     assert "the name minilm" in ran.err
-    assert "downloads nothing" in ran.err
+    assert "does not download models" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_profile_measures_fits_predicts_and_stores(twoshift: Run, model: Path) -
 def test_profile_draws_the_curve_and_writes_a_page(twoshift: Run, model: Path) -> None:
     ran = twoshift("profile model.py:Doubler --rows rows.jsonl --seconds 0.2 --report out.html")
     assert ran.code == 0
-    for word in ("call, ms", "Curve", "Prediction: a call of 1,024 rows", "Call budget: 25 ms", "Stored as profile"):
+    for word in ("ms per call", "Curve", "Prediction: a call of 1,024 rows", "Call budget: 25 ms", "Stored as profile"):
         assert word in " ".join(ran.out.split())
     page = (model / "out.html").read_text()
     assert "<svg" in page
@@ -292,7 +292,7 @@ def test_models_lists_what_is_known_and_what_was_measured(twoshift: Run, model: 
     empty = twoshift("models")
     assert empty.code == 0
     assert "minilm" in empty.out
-    assert "No profile in" in " ".join(empty.out.split())
+    assert "There is no profile in" in " ".join(empty.out.split())
     made = twoshift("profile model.py:Doubler --rows rows.jsonl --seconds 0.2 --json").json
     listed = twoshift("models --json").json
     assert listed["models"][0]["name"] == "minilm"
@@ -390,7 +390,7 @@ def test_json_that_is_neither_text_nor_pair_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["a text by itself", '{"text": "b"}', '["a"]', "{}"])
 def test_a_reranker_takes_pairs_and_says_so_in_one_way(text: str) -> None:
     assert pair_row(Line(7, '["a", "b"]')) == ("a", "b")
-    with pytest.raises(InvalidInput, match=r"line 7: .*this model scores a text for a query"):
+    with pytest.raises(InvalidInput, match=r"line 7: .*this model scores pairs of texts"):
         pair_row(Line(7, text))
 
 
@@ -415,7 +415,7 @@ def test_minilm_embeds_and_reports_what_it_cut(twoshift: Run, folder: Path) -> N
     assert len(short["embedding"]) == 384
     assert sum(x * x for x in short["embedding"]) == pytest.approx(1.0, abs=1e-4)
     assert long["truncated"]
-    assert "1 row was longer than the model's limit of 256 tokens and truncated: line 2" in ran.err
+    assert "1 row was truncated to the model's limit of 256 tokens: line 2" in ran.err
 
 
 @needs_minilm

@@ -51,7 +51,7 @@ def test_the_chart_is_drawn_in_ascii_where_nothing_else_can_be_shown(
 ) -> None:
     monkeypatch.setattr("twoshift.cli.plan.calls.unicode_ok", lambda: False)
     ran = twoshift("plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50")
-    assert "o call, ms   * item, ms" in ran.out
+    assert "o ms per call   * ms per item" in ran.out
     assert not set("○●┄┊┤") & set(ran.out)
 
 

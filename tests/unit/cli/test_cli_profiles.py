@@ -108,7 +108,7 @@ def test_a_damaged_profile_is_broken_and_not_a_guess(tmp_path: Path, content: by
 def test_a_saved_fit_is_used_by_sweep_cost_and_cap(twoshift: Run, samples: Path) -> None:
     saved = twoshift("plan fit samples.csv --save encoder --device 'H200 [sxm]' --json")
     assert (saved.code, saved.json["profile"]) == (0, "encoder")
-    assert "saved as profile encoder" in saved.err
+    assert "Saved as profile encoder" in saved.err
     assert twoshift("plan sweep --profile encoder --slo-ms 50 --json").json["knee"] == 512
     assert twoshift("plan cap --profile encoder --slo-ms 100 --share 0.4 --json").json["batch"] == pytest.approx(
         189, abs=2

@@ -72,7 +72,7 @@ def test_a_pull_fills_a_new_or_an_empty_folder_and_no_other(registry: Path, twos
         assert (folder / name / "weights").read_text() == "weights 1"
     refused = twoshift("models pull m:2 -o new")
     assert refused.code == 2
-    assert "this one has files in it" in refused.err
+    assert "this folder contains files" in refused.err
     assert "a folder, not a file" in twoshift("models pull m:2 -o new/weights").err
     assert sorted(each.name for each in folder.iterdir() if each.name.startswith(".")) == []
 
@@ -93,14 +93,14 @@ def test_a_version_without_known_outputs_is_shown_without_a_colon(registry: Path
         "    def predict(self, batch):\n        return {'y': batch['x']}\n"
     )
     assert twoshift("models push plain plain.py:Plain").code == 0
-    assert "with python\n" in twoshift("models show plain").out
+    assert "with the runtime python\n" in twoshift("models show plain").out
 
 
 def test_evaluations_are_shown(registry: Path, twoshift: Run) -> None:
     from twoshift.registry.names import ModelRef
 
     registry_at().evaluations.keep(ModelRef("m", 2), "against", "out/", "m:1", {"rows": 1200, "mean": 0.0125})
-    assert "evaluated against m:1 over 1,200 rows: difference mean 0.0125; out/" in twoshift("models show m:2").out
+    assert "compared with m:1 over 1,200 rows: difference mean 0.0125; out/" in twoshift("models show m:2").out
     assert twoshift("models show m:2 --json").json["evaluations"][0]["against"] == "m:1"
 
 

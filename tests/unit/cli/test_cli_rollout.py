@@ -13,7 +13,7 @@ def test_the_scenarios_are_a_table_with_reasons(capsys: pytest.CaptureFixture[st
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "rolled back" in out
-    assert "broken: fails 20 % of its requests: worse than the stable version: failed" in out
+    assert "broken (fails 20 % of its requests): worse than the stable version: failed" in out
     assert "low-traffic" in out
 
 

@@ -34,7 +34,7 @@ NOW = JobSnapshot(
     committed_rows=12_000_000, errors=1234, rows_per_s=123_456.0, tokens_per_s=1e6, padding=0.1, workers=2, usd=12.34,
     outlook=Outlook(Verdict.ON_TRACK, 1.0, 1.0, 1.0, 0.97, 1.0, 1),
 )  # fmt: skip
-MOST = ("12.3M rows", "123k rows/s", "418/500 shards", "12 min left", "97% in time", "$12.34", "1,234 errors")
+MOST = ("12.3M rows", "123k rows/s", "418/500 shards", "12 min left", "97% likely in time", "$12.34", "1,234 errors")
 
 
 def drawn(now: JobSnapshot, width: int) -> str:
@@ -129,7 +129,7 @@ def test_a_job_that_is_done_says_where_its_parts_and_its_report_are() -> None:
         "Done: 1 row, no errors; out/ contains 1 part and _SUCCESS.",
         "Cost of the whole job: $0.0044.",
         "This run: 1 row in 3,600.0 s, no errors, $0.0044.",
-        "The window of 2h was met.",
+        "The job ended within its window of 2h.",
         "Report: out/_twoshift/report.html",
     ]
 
@@ -145,7 +145,7 @@ def test_a_job_that_was_done_before_says_so() -> None:
 def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
     assert lines(ended(Ending.STOPPED)).splitlines() == [
         "Stopped. This run: 12,000,000 rows in 3,600.0 s, 1,234 with an error, $12.34.",
-        "The whole job: 418 of 500 shards done. Run the same command again to resume.",
+        "The whole job: 418 of 500 shards are done. Run the same command again to resume.",
         "Report so far: out/_twoshift/report.html",
     ]
     assert (
@@ -168,8 +168,10 @@ def test_too_many_errors_of_other_processes_are_counted_too() -> None:
 
 def test_dead_shards_are_named_the_first_of_them() -> None:
     told = lines(ended(Ending.DEAD_SHARDS, dead=dict.fromkeys(range(12), "why"), failures={"why": 48}))
-    assert "Shard 9 failed: why\nMore failed shards: 2\n" in told
-    assert "418 of 500 shards are committed. Run the same command again to retry the others.\n48 x why" in told
+    assert "Shard 9 failed: why\n2 more shards failed.\n" in told
+    assert (
+        "418 of 500 shards are committed. Run the same command again to retry the other shards.\n48 times: why" in told
+    )
 
 
 @pytest.mark.parametrize(

@@ -86,5 +86,5 @@ def test_twenty_jobs_are_twenty_lines_however_long_an_id_is() -> None:
     shown = _drawn(table(_COLUMNS, jobs, less=_LESS), 80)
     assert len([line for line in shown.splitlines() if "minilm" in line]) == 20
     assert f"batch_{'0' * 32}" in shown
-    assert "Columns not shown: left, rows. Use --json or a wider terminal to see them." in shown
+    assert "Columns not shown: time left, rows. Use --json or a wider terminal to see them." in shown
     assert "Left out" not in _drawn(table(_COLUMNS, jobs, less=_LESS), 120)

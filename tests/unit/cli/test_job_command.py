@@ -87,11 +87,14 @@ def test_the_command_of_a_job_asks_for_the_same_job(
 
 def test_what_a_command_cannot_say_is_said_beside_it() -> None:
     _, schema, there, file = shown(ASKED)
-    assert schema == "First save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json."
+    assert schema == (
+        "First save `settings.json_schema` from the output of `twoshift jobs show job-1 --on URL --json` as the file "
+        "schema.json."
+    )
     options = "--weight 2.0 --hours 22:00-06:00 --tz Europe/Berlin --max-live-load 0.3 --notify ops,me"
     kept = "`twoshift jobs resume job-1 --on URL` keeps these options."
     assert there == f"These options apply only on a server: {options}. {kept}"
-    assert file == "This setting has no option; put it into a job file: lease_seconds = 400.0"
+    assert file == "The setting lease_seconds has no option; write it into a job file: lease_seconds = 400.0"
     assert len(shown(OF_ROWS)) == 1
 
 
@@ -122,13 +125,15 @@ def test_a_batch_says_when_it_was_created_and_when_it_expires() -> None:
     more = {"request_counts": counts, "usage": usage, "errors": None, "created_at": 1e9, "expires_at": 1e9 + 3600}
     more |= {"left_s": 90.0}
     assert any(line.startswith("created 2001-09-0") and ", expires 2001-09-0" in line for line in _lines(batch | more))
-    assert "1 of 2 requests done, 0 failed, 90 s left" in _lines(batch | more)
+    assert "1 of 2 requests completed, 0 failed, 90 s left" in _lines(batch | more)
 
 
 def test_a_job_that_failed_before_its_model_was_known_says_how_to_go_on() -> None:
     settings = {"model": "m", "inputs": ["a"], "output": "b"}
     job = {"id": "job-1", "state": "failed", "reason": "why", "settings": settings, "progress": None}
-    assert _here_lines(job, True, " --on URL") == ["To resume on the server: twoshift jobs resume job-1 --on URL"]
+    assert _here_lines(job, True, " --on URL") == [
+        "To resume the job on the server: twoshift jobs resume job-1 --on URL"
+    ]
     assert _here_lines(job | {"state": "done"}, True, " --on URL") == []
 
 
@@ -163,4 +168,4 @@ def test_a_job_of_an_adapter_is_shown_and_resumed_with_it() -> None:
     command = "twoshift run a --model m --adapter /adapters/sql -o out --prompt x"
     assert local_lines(job) == [f"To resume the job on this machine: {command}"]
     lines = job_lines({**job, "state": "paused", "reason": "", "progress": None})
-    assert lines[1] == "sql over a to out"
+    assert lines[1] == "model sql, input a, output out"

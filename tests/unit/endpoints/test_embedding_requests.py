@@ -45,8 +45,8 @@ def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) ->
 @pytest.mark.parametrize(
     ("given", "more", "said"),
     [
-        (5, {}, "input: expected texts: a string or a list of strings"),
-        ({"text": "a"}, {}, "input: expected texts: a string or a list of strings"),
+        (5, {}, "input: expected a string or a list of strings"),
+        ({"text": "a"}, {}, "input: expected a string or a list of strings"),
         (["a", 5], {}, "input[1]: expected a string, not a whole number"),
         ("a", {"encoding_format": "hex"}, "encoding_format: expected float or base64"),
         ("a", {"dimensions": "8"}, "dimensions: expected a whole number, not a string"),
@@ -61,7 +61,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_the_words_of_json(given: Any, m
 
 
 def test_a_field_that_is_missing_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^input: expected a value, because this field is required$"):
+    with pytest.raises(InvalidInput, match=r"^input: expected a value; this field is required$"):
         ENDPOINTS["/v1/embeddings"](b'{"model": "m"}', MODEL)
 
 
@@ -118,8 +118,8 @@ def test_documents_of_a_model_with_prompts_for_queries_alone_have_none() -> None
     [
         (PROMPTED, {"prompt_name": "nope"}, "one of clustering, passage, query"),
         (PROMPTED, {"input_type": "nope"}, "one of clustering, passage, query"),
-        (MODEL, {"prompt_name": "query"}, "this model has none"),
-        (MODEL, {"input_type": "query"}, "this model has none"),
+        (MODEL, {"prompt_name": "query"}, "this model has no prompts"),
+        (MODEL, {"input_type": "query"}, "this model has no prompts"),
         (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "cannot be used with prompt_name"),
     ],
 )
@@ -138,7 +138,10 @@ def test_token_ids_have_no_prompt() -> None:
 def test_an_answer_that_json_cannot_say_names_its_row(rows: int) -> None:
     answers: list[dict[str, Any]] = [{"v": np.ones(4, np.float32)} for _ in range(rows)]
     assert [each is row["v"] for each, row in zip(finite_rows(answers, "v"), answers, strict=True)] == [True] * rows
-    for bad, why in (([1, np.nan], f"row {rows - 1} contains NaN"), (np.ones((2, 2)), "2 axes per row; expected 1")):
+    for bad, why in (
+        ([1, np.nan], f"row {rows - 1} contains NaN"),
+        (np.ones((2, 2)), "2 dimensions per row; expected 1"),
+    ):
         answers[-1] = {"v": np.array(bad)}
         with pytest.raises(BrokenModel, match=why):
             finite_rows(answers, "v")

@@ -51,7 +51,7 @@ def test_class_names_stand_beside_the_numbers() -> None:
 
 
 def test_what_json_cannot_say_is_the_models_error() -> None:
-    with pytest.raises(BrokenModel, match="prediction for row 0"):
+    with pytest.raises(BrokenModel, match="prediction` for row 0"):
         call([{"a": 1}], outputs=("prediction",)).reply([{"prediction": np.nan}], 1)
 
 

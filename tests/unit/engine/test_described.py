@@ -39,7 +39,7 @@ def test_what_is_short_stays_as_it_is_and_what_is_long_ends() -> None:
 
 def test_what_stands_between_two_values_is_not_cut() -> None:
     accepted = (
-        f"a row that the method prepare accepts: it has {'many words that are worth to be read, ' * 3}and 'a field'"
+        f"a row that the method prepare() accepts: it has {'many words that are worth to be read, ' * 3}and 'a field'"
     )
     error = InvalidInput("line 1", '{"text": "a"}', accepted)
     assert described(error) == str(error)

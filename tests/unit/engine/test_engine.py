@@ -462,9 +462,9 @@ def test_a_later_call_may_answer_with_a_wider_type() -> None:
 @pytest.mark.parametrize(
     ("later", "told"),
     [
-        ({"d": np.zeros((2, 4))}, r"rows of shape \[3\] first and of \[4\] later"),
-        ({"e": np.zeros((2, 3))}, r"returned the columns \['d'\] at first and \['e'\] later"),
-        ({"d": np.full((2, 3), "x")}, "was float64 first and <U1 later"),
+        ({"d": np.zeros((2, 4))}, r"rows of shape \[3\] first, and of shape \[4\] later"),
+        ({"e": np.zeros((2, 3))}, r"returned the columns \['d'\] first, and \['e'\] later"),
+        ({"d": np.full((2, 3), "x")}, "had the type float64 first, and <U1 later"),
     ],
 )
 def test_rows_of_a_call_that_answers_otherwise_than_the_first_fail_and_the_engine_lives(

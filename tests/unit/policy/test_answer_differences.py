@@ -87,7 +87,7 @@ def test_probabilities_differ_by_how_far_they_are_apart() -> None:
 
 
 def test_as_many_answers_are_needed_of_both() -> None:
-    with pytest.raises(InvalidInput, match="the same number of answers"):
+    with pytest.raises(InvalidInput, match="2 answers, as many as from the stable version"):
         differences("values", [1, 2], [1])
 
 

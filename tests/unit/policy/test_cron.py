@@ -204,7 +204,7 @@ def test_what_people_write(text: str, first: str) -> None:
         ("5/10 * * * *", "5-59/10"),
         ("1,,2 * * * *", "the minute"),
         ("-1 * * * *", "the minute"),
-        ("0 0 30 2 *", "a day that exists in one of the given months"),
+        ("0 0 30 2 *", "a day of month that exists in one of the given months"),
         ("@reboot", "@hourly"),
         ("@dayly", "@daily[?]"),
         ("٣ * * * *", "the minute"),

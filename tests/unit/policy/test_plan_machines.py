@@ -33,7 +33,7 @@ def test_a_billion_items_in_twelve_hours_need_thirteen_workers() -> None:
 def test_a_shard_that_preemptions_hardly_let_end_is_charged_in_full_or_refused() -> None:
     long = replace(REFERENCE, preemptions_per_hour=1.0, shard_seconds=3600.0, restart_s=600.0)
     assert plan_fleet(long).padded_work_s == pytest.approx(5e5 * 1.1 * (1 + 1 / 6) * (math.e - 1))
-    with pytest.raises(InvalidInput, match="between preemptions"):
+    with pytest.raises(InvalidInput, match="between two preemptions"):
         plan_fleet(replace(REFERENCE, preemptions_per_hour=20.0, shard_seconds=3600.0))
 
 

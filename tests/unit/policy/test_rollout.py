@@ -229,7 +229,7 @@ def test_little_traffic_is_waited_for_however_long_and_said() -> None:
             policy.observe(VersionAnswered(version, 0.01), hour * 3600.0)
         decision = policy.decide(hour * 3600.0)
         assert isinstance(decision, Keep)
-    assert decision.reason.startswith("missing: failed 0 of 7 (stable 0 of 336), at most 20.00% is accepted: about ")
+    assert decision.reason.startswith("missing evidence: failed 0 of 7 (stable 0 of 336), limit 20.00%: about ")
     assert "live requests at a share of 1%" in decision.reason
     assert decision.figures[0].missing
 

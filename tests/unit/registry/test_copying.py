@@ -41,7 +41,7 @@ def test_a_copy_that_fails_leaves_nothing(source: Path, tmp_path: Path, monkeypa
 def test_a_folder_that_somebody_fills_meanwhile_is_left_alone(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "theirs").touch()
-    with pytest.raises(InvalidInput, match="is empty or does not exist"):
+    with pytest.raises(InvalidInput, match="an empty or new folder"):
         copied(source, tmp_path / "out")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["theirs"]
 

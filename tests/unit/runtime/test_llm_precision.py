@@ -68,7 +68,7 @@ def test_fp8_is_of_weights_and_kv_cache() -> None:
 
 
 def test_an_unknown_precision_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidInput, match="fp32, bf16, fp16, fp8 for a language model, or a folder"):
+    with pytest.raises(InvalidInput, match="fp32, bf16, fp16 or fp8 for a language model, or the folder"):
         chosen_precision("int8", None, HOPPER, torch())
 
 
@@ -120,7 +120,7 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("twoshift.runtime.llm.precision.needed", lambda *_: two)
     monkeypatch.setattr("twoshift.runtime.llm.precision.chosen_cuda", lambda device: device)
     assert checked_device(LlmOptions("cuda:0", tensor_parallel=2), None) == "cuda:0"
-    with pytest.raises(InvalidInput, match="at most 1: counted from cuda:1, this machine has 1 GPU"):
+    with pytest.raises(InvalidInput, match="at most 1: this machine has 1 GPU from cuda:1 on"):
         checked_device(LlmOptions("cuda:1", tensor_parallel=2), None)
 
 

@@ -99,7 +99,7 @@ def test_an_evaluation_is_the_mean_of_its_scores_and_measured_once(tmp_path: Pat
     steps = len(llm.steps)
     assert check_evaluation(llm, evaluation([*right[:3], "no"]), 0.7, tmp_path) == report
     assert len(llm.steps) == steps
-    with pytest.raises(InvalidInput, match=r"at most 0\.7500, or another model: in fp32, fake reaches 0\.7500 \(exact"):
+    with pytest.raises(InvalidInput, match=r"at most 0\.7500, or another model: in fp32, fake scores 0\.7500 \(exact"):
         check_evaluation(llm, evaluation([*right[:3], "no"]), 0.76, tmp_path)
     assert check_evaluation(llm, evaluation(right, "two"), 0.7, tmp_path).figure == 1.0
 

@@ -195,7 +195,7 @@ class TestXgboost:
     def test_other_json_is_not_a_model(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "config.json").write_text(text)
         message = refused(tmp_path / "config.json", Broken)
-        assert "expected a model that XGBoost saved" in message
+        assert "is not a valid XGBoost model" in message
         assert "use the path of the folder" in message
 
     @pytest.mark.parametrize(
@@ -314,7 +314,8 @@ class TestSklearn:
         model = package("sklearn.linear_model").LogisticRegression().fit(FEATURES, LABELS)
         setattr(model, name, value)
         skops.dump(model, tmp_path / "m.skops")
-        assert "expected a" in refused(tmp_path / "m.skops", Broken)
+        message = refused(tmp_path / "m.skops", Broken)
+        assert "expected a whole number" in message or "incomplete or not fitted" in message
 
 
 class _Trap:
@@ -332,7 +333,7 @@ class TestPickles:
     def test_a_pickle_is_refused_unread_and_the_refusal_says_why(self, tmp_path: Path, suffix: str) -> None:
         (tmp_path / f"m.{suffix}").write_bytes(pickle.dumps(_Trap(tmp_path / "mark")))
         message = refused(tmp_path / f"m.{suffix}", InvalidInput)
-        assert "runs any code in it" in message
+        assert "can run any code" in message
         assert "skops" in message
         assert "--trust-pickle" in message
         assert not (tmp_path / "mark").exists()
@@ -343,7 +344,7 @@ class TestPickles:
 
     def test_a_truncated_pickle_is_broken(self, tmp_path: Path) -> None:
         (tmp_path / "m.pkl").write_bytes(pickle.dumps(list(range(1000)))[:50])
-        assert "expected a pickled estimator" in refused(tmp_path / "m.pkl", Broken, trust_pickle=True)
+        assert "cannot be loaded as a pickled estimator" in refused(tmp_path / "m.pkl", Broken, trust_pickle=True)
 
 
 class TestOnnx:
@@ -420,7 +421,7 @@ class TestOnnx:
         model = self.graph(onnx, ["n", 3])
         model.graph.initializer[0].data_type = 999
         (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-        assert "weights of type 999; expected" in refused(tmp_path / "m.onnx", Broken)
+        assert "weights of type 999, which is not a data type of ONNX" in refused(tmp_path / "m.onnx", Broken)
 
     @pytest.mark.parametrize(
         "place", ["../secret.data", "{folder}/secret.data", "link.data", "gone.data", "a\0b", "x" * 5000]

@@ -119,11 +119,11 @@ def test_a_constructor_with_arguments_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["load", "predict"])
 def test_a_missing_method_is_named(tmp_path: Path, method: str) -> None:
     source = MODEL.replace(f"def {method}(", "def other(")
-    assert f"this class has no {method}" in refused(f"{written(tmp_path, source)}:Doubler")
+    assert f"this class has no `{method}`" in refused(f"{written(tmp_path, source)}:Doubler")
 
 
 def test_all_missing_methods_are_named_at_once(tmp_path: Path) -> None:
-    assert "this class has no load and no predict" in refused(f"{written(tmp_path, 'class Model: ...')}:Model")
+    assert "this class has no `load` and no `predict`" in refused(f"{written(tmp_path, 'class Model: ...')}:Model")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_predict_must_return_arrays_with_a_row_each(tmp_path: Path, result: str,
             def predict(self, batch): return {result}
     """
     runtime = loaded(tmp_path, source)
-    with pytest.raises(Broken, match=f"predict returned .*{found}; expected a dict of arrays with 2 rows each"):
+    with pytest.raises(Broken, match=f"predict.. returned .*{found}; expected a dict of arrays with 2 rows each"):
         runtime.launch([runtime.prepare([{"x": 1}, {"x": 2}])])
 
 
@@ -189,7 +189,7 @@ ARRAY = """
 @pytest.mark.parametrize(("values", "found"), [("'a', object()", "object"), ("Model(), Model()", "Model")])
 def test_predict_may_not_return_objects_that_are_no_values(tmp_path: Path, values: str, found: str) -> None:
     runtime = loaded(tmp_path, ARRAY.format(values=values))
-    with pytest.raises(BrokenModel, match=f"predict returned values of type {found} as 'y'; expected"):
+    with pytest.raises(BrokenModel, match=f"predict.. returned values of type {found} as 'y'; expected"):
         runtime.launch([runtime.prepare([{"x": 1}, {"x": 2}])])
 
 
@@ -270,7 +270,7 @@ def test_token_counts_must_be_one_for_each_row(tmp_path: Path) -> None:
 
 def test_prepare_must_keep_every_row(tmp_path: Path) -> None:
     runtime = loaded(tmp_path, OWN_PREPARE.replace("for row in rows]", "for row in rows[1:]]"))
-    with pytest.raises(Broken, match=r"prepare returned \{'n': \(1,\)\}; expected .* 2 rows each"):
+    with pytest.raises(Broken, match=r"prepare\(\) returned \{'n': \(1,\)\}; expected .* 2 rows each"):
         runtime.prepare([{"number": 1}, {"number": 2}])
 
 
@@ -356,10 +356,13 @@ def test_what_close_raises_is_told_with_the_users_own_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("attribute", "expected"),
     [
-        ("max_row_tokens = 'many'", "max_row_tokens is a whole number of 1 or more; it is 'many'"),
-        ("max_row_tokens = 0", "max_row_tokens is a whole number"),
-        ("outputs = 5", "a class whose outputs is a list of column names; it is 5"),
-        ("tokens = property(lambda self: 1 / 0)", "its code could not read its attributes: "),
+        (
+            "max_row_tokens = 'many'",
+            "a class whose attribute `max_row_tokens` is a whole number of at least 1, not 'many'",
+        ),
+        ("max_row_tokens = 0", "`max_row_tokens` is a whole number"),
+        ("outputs = 5", "a class whose attribute `outputs` is a list of column names, not 5"),
+        ("tokens = property(lambda self: 1 / 0)", "its code could not provide its attributes: "),
     ],
 )
 def test_an_attribute_that_cannot_be_is_refused(tmp_path: Path, attribute: str, expected: str) -> None:

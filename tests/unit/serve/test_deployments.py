@@ -27,7 +27,7 @@ def test_one_that_loads_is_known_and_says_how_far_it_is() -> None:
     assert Service(models).unready() == "m is loading: 3 of 7 files"
     with pytest.raises(TryLater, match="m is loading: 3 of 7 files"):
         models.find("m")
-    with pytest.raises(NotFound, match="one of m"):
+    with pytest.raises(NotFound, match="one of these models: m"):
         models.find("n")
 
 
@@ -104,7 +104,7 @@ def test_an_adapter_is_a_name_of_its_model() -> None:
         models["m"].adapters = ("sql",)
         assert models.find("sql") is models.known("sql") is models["m"]
         assert models.names() == {"m": "m", "sql": "m"}
-        with pytest.raises(NotFound, match="one of m, sql"):
+        with pytest.raises(NotFound, match="one of these models: m, sql"):
             models.find("chess")
         models.move(models["m"], DeploymentState.LOADING)
         with pytest.raises(TryLater, match="m is loading"):

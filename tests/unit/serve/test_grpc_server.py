@@ -126,10 +126,10 @@ def test_a_reply_has_an_id_and_says_where_its_time_went(service: tuple[Service, 
 @pytest.mark.parametrize(
     ("changes", "code", "told"),
     [
-        ({"model_name": "n"}, CODE.NOT_FOUND, "model: 'n'.*one of m"),
+        ({"model_name": "n"}, CODE.NOT_FOUND, "model: 'n'.*one of these models: m"),
         ({"model_version": "2"}, CODE.NOT_FOUND, "version: '2'"),
         ({"raw_input_contents": [b"123"]}, CODE.INVALID_ARGUMENT, "input 'x': '3 bytes'"),
-        ({"outputs": [{"name": "y"}]}, CODE.INVALID_ARGUMENT, "outputs: 'y'.*one of double"),
+        ({"outputs": [{"name": "y"}]}, CODE.INVALID_ARGUMENT, "outputs: 'y'.*one of these outputs: double"),
         ({"parameters": {"timeout": {"int64_param": 1}}}, CODE.DEADLINE_EXCEEDED, "deadline"),
         ({"parameters": {"timeout": {"string_param": "1"}}}, CODE.INVALID_ARGUMENT, "parameters.timeout: '1'"),
         ({"parameters": {"priority": {"int64_param": -1}}}, CODE.INVALID_ARGUMENT, "parameters.priority: -1"),

@@ -104,7 +104,7 @@ def test_a_slow_rate_lets_one_request_through() -> None:
 
 def test_only_so_many_requests_at_once() -> None:
     who = caller(Clock(), concurrency=2)
-    with during(who, "m"), during(who, "m"), pytest.raises(OverLimit, match="alice has 2 requests running"):
+    with during(who, "m"), during(who, "m"), pytest.raises(OverLimit, match="alice has reached its limit of 2"):
         asked(who)
     asked(who)
     with pytest.raises(ValueError, match="mine"), during(who, "m"):
@@ -126,7 +126,7 @@ def test_what_is_refused_costs_nothing_of_the_rate() -> None:
     who = caller(clock, requests_per_minute=6, concurrency=1, models=["m"])
     with pytest.raises(Forbidden):
         asked(who, "o")
-    with during(who, "m"), pytest.raises(OverLimit, match="running"):
+    with during(who, "m"), pytest.raises(OverLimit, match="concurrent"):
         asked(who)
     with pytest.raises(OverLimit, match="6 requests per minute"):
         asked(who)
@@ -230,7 +230,7 @@ def test_what_is_stored_has_a_limit() -> None:
     tenant = Tenant("red", TenantSettings(stored_bytes=100))
     tenant.check_storage(60, 40)
     with pytest.raises(
-        TooLarge, match="at most 40 more bytes, because 60 of 100 bytes are stored or being uploaded; delete some files"
+        TooLarge, match="at most 40 bytes: the tenant already stores or uploads 60 of 100 bytes; delete some files"
     ) as told:
         tenant.check_storage(60, 41)
     assert fault_of(told.value).status == 413

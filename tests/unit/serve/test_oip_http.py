@@ -135,18 +135,18 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
     in_json = face.infer({"inputs": [tensor(size=16)]}, given.tobytes())
     assert (in_json.status, told(in_json)["error"]) == (
         400,
-        "output 'double': 'JSON' cannot be used; expected binary_data: the output contains NaN or infinity, "
-        "which JSON cannot represent",
+        "output 'double': 'JSON' cannot be used because the output contains NaN or infinity; request the output with "
+        "`binary_data: true`",
     )
 
 
 @pytest.mark.parametrize(
     ("asked", "tail", "error"),
     [
-        (b"", b"", "body: expected a request as /openapi.json describes it"),
+        (b"", b"", "body: expected a request as described in /openapi.json"),
         (b"[]", b"", "body: expected an object, not a list"),
         (b'{"inputs": ' + b"[" * 5000, b"", r"inputs\[0\]: expected"),
-        ({}, b"", "inputs: expected a value, because this field is required"),
+        ({}, b"", "inputs: expected a value; this field is required"),
         ({"inputs": [tensor([1.0])]}, b"", "input 'x': '1 values'.*4 values"),
         ({"inputs": [tensor(None, shape=[2, 2])]}, b"", "input 'x': "),
         ({"inputs": [tensor(size=17)]}, bytes(16), "'binary_data_size 17'.*at most 16, the bytes that are left"),
@@ -155,11 +155,11 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
         ({"inputs": [tensor(size=16) | {"data": [1]}]}, bytes(16), "input 'x': 'binary_data_size 16 and data'"),
         ({"inputs": [tensor(size=16)]}, b"", "input 'x': 'binary_data_size 16'.*at most 0, the bytes that are left"),
         ({"inputs": [tensor([1]) | {"parameters": {"shared_memory_region": "r"}}]}, b"", "input 'x': 'shared memory'"),
-        ({"inputs": [tensor([1, 2, 3, 4])], "outputs": [{"name": "y"}]}, b"", "outputs: 'y'.*one of double, echo"),
+        ({"inputs": [tensor([1, 2, 3, 4])], "outputs": [{"name": "y"}]}, b"", "'y'.*these outputs: double, echo"),
         ({"inputs": [tensor([1])], "outputs": [{"name": "double", "parameters": {"classification": 2}}]}, b"",
          "output 'double': 'classification"),
         ({"inputs": [tensor([1, 2, 3, 4])], "parameters": {"timeout": -1}}, b"", "timeout"),
-        ({"inputs": [tensor([1, 2, 3, 4])], "parameters": {"timeout": 10**10}}, b"", "timeout: .*up to an hour"),
+        ({"inputs": [tensor([1, 2, 3, 4])], "parameters": {"timeout": 10**10}}, b"", "timeout: .*3,600,000,000"),
         ({"inputs": [tensor([1, 2, 3, 4])], "parameters": {"priority": "high"}}, b"", "priority"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_too_many_rows_are_refused_before_they_are_made(face: Face) -> None:
     reply = face.infer({"inputs": [tensor(size=rows, datatype="BOOL", shape=[rows])]}, bytes(rows))
     assert (reply.status, told(reply)["error"]) == (
         413,
-        f"input 'x': too large (50,000,000 rows); expected at most {MOST_ROWS} in a request",
+        f"input 'x': too large (50,000,000 rows); expected at most {MOST_ROWS} rows in a request",
     )
 
 

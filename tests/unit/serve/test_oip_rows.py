@@ -138,7 +138,7 @@ def test_rows_of_one_call_and_of_several_are_joined_in_order() -> None:
 def test_outputs_come_in_the_order_that_they_are_asked_in() -> None:
     rows = results(({"a": np.array([1.0]), "b": np.array(["x"])}, [0]))
     assert [(each.name, each.listed()) for each in outputs_of(rows, ["b", "a"])] == [("b", ["x"]), ("a", [1.0])]
-    with pytest.raises(InvalidInput, match=r"outputs: 'c'.*one of a, b"):
+    with pytest.raises(InvalidInput, match=r"outputs: 'c'.*one of these outputs: a, b"):
         outputs_of(rows, ["c"])
 
 

@@ -77,7 +77,7 @@ def test_a_byte_that_is_not_zero_is_true() -> None:
 def test_bytes_that_are_no_text_go_out_as_they_are_but_not_in_json() -> None:
     sent = output(np.array([b"\xff\x00", "a"], object))
     assert sent.raw() == b"\x02\0\0\0\xff\x00\x01\0\0\0a"
-    with pytest.raises(InvalidInput, match=r"output 'x'.*binary_data.*not text"):
+    with pytest.raises(InvalidInput, match=r"output 'x'.*not text.*binary_data"):
         sent.listed()
 
 
@@ -85,19 +85,19 @@ def test_bytes_that_are_no_text_go_out_as_they_are_but_not_in_json() -> None:
 def test_what_json_has_not_is_asked_for_in_binary(value: float) -> None:
     sent = output(np.array([1.0, value]))
     assert np.array_equal(np.frombuffer(sent.raw()), [1.0, value], equal_nan=True)
-    with pytest.raises(InvalidInput, match=r"output 'x'.*binary_data.*NaN or infinity"):
+    with pytest.raises(InvalidInput, match=r"output 'x'.*NaN or infinity.*binary_data"):
         sent.listed()
 
 
 @pytest.mark.parametrize(
     ("datatype", "shape", "raw", "told"),
     [
-        ("FP32", [2], bytes(7), "'7 bytes'.*8 bytes: FP32 of shape \\[2\\]"),
+        ("FP32", [2], bytes(7), "'7 bytes'.*8 bytes for FP32 of the shape \\[2\\]"),
         ("FP32", [2, 3], bytes(16), "'16 bytes'.*24 bytes"),
         ("FP31", [1], bytes(4), "'FP31'.*a datatype: one of BOOL"),
         ("", [1], b"", "a datatype"),
-        ("FP32", [], bytes(4), "'0 axes'.*the first axis is the rows"),
-        ("FP32", [1] * 17, bytes(4), "'17 axes'"),
+        ("FP32", [], bytes(4), "'0 dimensions'.*the first is the number of rows"),
+        ("FP32", [1] * 17, bytes(4), "'17 dimensions'"),
         ("FP32", [-1, 2], bytes(8), "\\[-1, 2\\].*sizes from 1"),
         ("FP32", [1 << 50], b"", "sizes from 1"),
         ("FP32", [1 << 39, 0], b"", "sizes from 1"),
@@ -122,7 +122,7 @@ def test_bytes_that_do_not_agree_are_refused_by_the_tensors_name(
 @pytest.mark.parametrize(
     ("datatype", "shape", "data", "told"),
     [
-        ("FP32", [2], "[1.0]", "'1 values'.*2 values: shape \\[2\\]"),
+        ("FP32", [2], "[1.0]", "'1 values'.*2 values for the shape \\[2\\]"),
         ("FP32", [1], '["1.0"]', "FP32 values.*Expected `float`, got `str`"),
         ("FP32", [1], "[true]", "Expected `float`, got `bool`"),
         ("FP32", [1], "[null]", "Expected `float`, got `null`"),
@@ -141,7 +141,7 @@ def test_bytes_that_do_not_agree_are_refused_by_the_tensors_name(
         ("FP32", [2], "[[1], 2]", "Expected `float`, got `array`"),
         ("FP32", [1], "1", "Expected `array`, got `int`"),
         ("FP32", [1], '{"a": 1}', "Expected `array`, got `object`"),
-        ("FP32", [1], "", "data, or parameters.binary_data_size"),
+        ("FP32", [1], "", "`data`, or `parameters.binary_data_size"),
         ("FP32", [1], "[" * 40 + "1" + "]" * 40, "Expected `float`, got `array`"),
         ("BF16", [1], "[1.0]", "'BF16'.*only as binary data"),
     ],

@@ -159,4 +159,4 @@ def test_a_server_without_a_reranker_says_so_where_no_model_is_named(body: dict[
     reply = asked((made, service), "/rerank", query="q", **body)
     service.close()
     assert reply.status == 400
-    assert "a reranking model; this server serves only e" in json.loads(reply.body)["error"]["message"]
+    assert "a reranking model; the models of this server (e) cannot" in json.loads(reply.body)["error"]["message"]

@@ -236,7 +236,7 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
     world = World(store)
     for model, expected in (
         ("m:1", "a version other than m:1, which m already serves"),
-        ("other:1", "one of the deployments of this server, m"),
+        ("other:1", "one of these deployments: m"),
         ("m:77", "1 to 10"),
         ("./folder", "a version in the registry"),
     ):
@@ -244,7 +244,7 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
             world.deploy(model)
     with pytest.raises(InvalidInput, match="a version number other than 1"):
         world.deploy("other:1", deployment="m")
-    with pytest.raises(NotFound, match="one of m"):
+    with pytest.raises(NotFound, match="one of these deployments: m"):
         world.deploy("m:2", deployment="n")
     with pytest.raises(InvalidInput, match=r"share: 0\.2 cannot be used with the mode now"):
         world.deploy("m:2", mode="now", share=0.2)
@@ -257,7 +257,7 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_loaded(store: Sql
     with pytest.raises(TooLarge, match="--replace"):
         world.deploy("m:2")
     assert world.deploy("m:2", mode="replace").mode == "replace"
-    with pytest.raises(InvalidInput, match="promote it or roll it back first"):
+    with pytest.raises(InvalidInput, match="first promote that rollout or roll it back"):
         world.deploy("m:3", mode="replace")
     assert world.acts.did == []
 
@@ -273,7 +273,7 @@ def test_how_far_answers_were_apart_is_kept_when_the_shadow_has_ended(store: Sql
     events = world.rollouts.events(world.rollouts.get("m").id)
     [seen] = [each for event in events for each in event.figures if each.startswith("answers compared")]
     assert "40; difference p50 0.2" in seen
-    assert seen.endswith("100.00% above 0.05")
+    assert seen.endswith("100.00% differ by more than 0.05")
 
 
 def test_an_alias_is_followed_and_a_silent_registry_changes_nothing(
@@ -435,5 +435,5 @@ def test_a_candidate_that_ended_the_server_is_rolled_back_and_not_loaded_again(s
     again.tick(1.0)
     ended = again.rollouts.get("m")
     assert ended.stage == "rolled_back"
-    assert "the version crashed the server when it was tested: os._exit(3) in model" in ended.reason
+    assert "the version crashed the server during its test: os._exit(3) in model" in ended.reason
     assert again.acts.did == []

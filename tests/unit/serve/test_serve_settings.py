@@ -111,7 +111,7 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"engine": "spark"}, "engine: 'spark' .* local or ray"),
         ({"address": "auto"}, "address: 'auto' cannot be used without engine = ray"),
         ({"keys": {"a": {"sha": DIGEST}}}, r"keys.a.sha: .* such as sha256"),
-        ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
+        ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of these models: m"),
         ({"keys": {"a": {}}}, "sha256"),
         ({"keys": [1]}, r"tables such as \[keys.first\]"),
         ({"tenants": {"b": {}}, "keys": {"a": {"sha256": DIGEST}}}, r"tenants.b: 'b' .* the tenant of a key: a"),

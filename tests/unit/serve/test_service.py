@@ -156,7 +156,7 @@ def test_requests_that_can_never_be_answered_are_refused_at_once(service: Servic
 
 
 def test_an_unknown_model_is_told_with_the_known_ones(service: Service) -> None:
-    with pytest.raises(NotFound, match="one of m"):
+    with pytest.raises(NotFound, match="one of these models: m"):
         service.find("n")
     with pytest.raises(NotFound):
         service.unready("n")

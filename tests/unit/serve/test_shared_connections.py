@@ -79,7 +79,7 @@ def test_an_address_has_its_limit_over_all_processes(limits: list[SharedLimits])
     entered(second, ADDRESS, busy=True)
     entered(second, "10.0.0.2", busy=True)
     for peers in (first, second):
-        with pytest.raises(HttpError, match=r"more than 2 connections from 10\.0\.0\.1"):
+        with pytest.raises(HttpError, match=r"10\.0\.0\.1 has more than 2 connections"):
             entered(peers, ADDRESS)
     first.leave(gone)
     entered(second, ADDRESS, busy=True)

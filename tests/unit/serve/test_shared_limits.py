@@ -92,7 +92,7 @@ def test_all_processes_together_run_no_more_requests_than_a_key_may(shared: Shar
     assert max(shared.together(come_and_go, 200, SPAWN.Value("q", 0), *made)) == 1
     (who,) = callers(shared.path, 0, *made)
     who.enter("m")
-    with pytest.raises(OverLimit, match="alice has 1 requests running, which is its limit"):
+    with pytest.raises(OverLimit, match="alice has reached its limit of 1 concurrent requests"):
         who.enter("m")
 
 
@@ -103,12 +103,12 @@ def test_what_a_killed_process_had_running_can_be_forgotten(shared: Shared) -> N
     limits = SharedLimits.open(shared.path, 0)
     who = Keys(made[0], shared=limits).caller("Bearer alice")
     who.enter("m")
-    with pytest.raises(OverLimit, match="3 requests running"):
+    with pytest.raises(OverLimit, match="limit of 3 concurrent"):
         who.enter("m")
     limits.forget(2)
     who.enter("m")
     who.enter("m")
-    with pytest.raises(OverLimit, match="3 requests running"):
+    with pytest.raises(OverLimit, match="limit of 3 concurrent"):
         who.enter("m")
 
 
@@ -163,5 +163,5 @@ def test_the_file_is_for_this_user_and_for_so_many_processes(shared: Shared) -> 
     shared.create({"alice": key("alice", concurrency=1)})
     assert stat.S_IMODE(shared.path.stat().st_mode) == 0o600
     for process in (-1, 1 + OTHERS):
-        with pytest.raises(InvalidInput, match="one of 4 processes"):
+        with pytest.raises(InvalidInput, match="a number from 0 to 3"):
             SharedLimits.open(shared.path, process)

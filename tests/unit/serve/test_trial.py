@@ -30,12 +30,12 @@ def _ended(folder: Path, how: str) -> Trial:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("os._exit(3)", "the version crashed the server when it was tested: os._exit(3) in __main__"),
+        ("os._exit(3)", "the version crashed the server during its test: os._exit(3) in __main__"),
         (
             "ctypes.string_at(0)",
-            "the version crashed the server when it was tested: Fatal Python error: Segmentation fault",
+            "the version crashed the server during its test: Fatal Python error: Segmentation fault",
         ),
-        ("os.abort()", "the version crashed the server when it was tested: Fatal Python error: Aborted"),
+        ("os.abort()", "the version crashed the server during its test: Fatal Python error: Aborted"),
     ],
 )
 def test_a_candidate_that_ends_the_process_is_not_tried_again(tmp_path: Path, how: str, told: str) -> None:

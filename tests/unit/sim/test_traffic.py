@@ -24,10 +24,10 @@ def test_rows_out_of_order_are_put_in_order() -> None:
 @pytest.mark.parametrize(
     ("lines", "named"),
     [
-        ([], "empty file"),
+        ([], "file is empty"),
         (["a,b"], "a, b"),
-        ([HEADER], "0 rows"),
-        ([HEADER, "2023-11-16 18:17:05,1,1"], "1 rows"),
+        ([HEADER], "in this file: 0"),
+        ([HEADER, "2023-11-16 18:17:05,1,1"], "in this file: 1"),
         ([HEADER, "2023-11-16 18:17:05,1,1", "yesterday,1,1"], "line 3, TIMESTAMP: 'yesterday'"),
         ([HEADER, "2023-11-16 18:17:05,many,1"], "line 2, ContextTokens: 'many'"),
         ([HEADER, "2023-11-16 18:17:05"], "line 2, ContextTokens"),

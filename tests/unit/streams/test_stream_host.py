@@ -166,7 +166,7 @@ def _confined(path: Path) -> Allowance:
         ({"source": "nats://broker:4222/blue"}, "source"),
         ({"source": "nats://broker:4222/red", "to": "nats://other:4222/red"}, "to"),
         ({"source": "nats://me:secret@broker:4222/red"}, "without a password"),
-        ({"source": "postgresql://db/red?host=other", "table": "t", "cursor": "id"}, "without options"),
+        ({"source": "postgresql://db/red?host=other", "table": "t", "cursor": "id"}, "without query parameters"),
         ({"source": "postgresql://db/blue", "table": "t", "cursor": "id"}, "source"),
         ({"threads": 2}, "the server's own replicas"),
         ({"nonsense": 1}, "nonsense"),
@@ -210,7 +210,7 @@ def test_a_stream_whose_output_goes_fails_and_never_begins_again_by_itself(desk:
     streaming.put("b.jsonl", range(5, 9))
     assert "was deleted or replaced" in _failed(first, made.id)
     first.resume(made.id)
-    assert "put the folder back" in _failed(first, made.id)
+    assert "Put the folder back" in _failed(first, made.id)
     assert not streaming.parts()
     shutil.rmtree(streaming.out, ignore_errors=True)
     away.rename(streaming.out)
@@ -232,7 +232,7 @@ def test_what_a_stream_remarks_on_its_source_is_in_its_log(desk: Desk) -> None:
     made = host.submit(desk.data())
     until(lambda: desk.streaming.parts())
     desk.streaming.put("a.jsonl", range(7))
-    for remark in ("changed after being read", "the first dead letters of this run"):
+    for remark in ("changed after being read", "has written its first dead letters"):
         until(lambda said=remark: any(said in text for _, text in host.notes(made.id)))
 
 
@@ -242,5 +242,5 @@ def test_an_output_that_another_stream_has_under_another_name_is_refused(desk: D
     link = desk.streaming.path / "link"
     link.symlink_to(desk.streaming.out)
     for alias in (str(link), f"{desk.streaming.out}/../out"):
-        with pytest.raises(InvalidInput, match="by another path"):
+        with pytest.raises(InvalidInput, match="under another path"):
             host.submit(desk.data(output=alias))

@@ -84,7 +84,7 @@ def test_what_ended_is_told_signed_and_once(office: Office) -> None:
     assert got.headers["webhook-timestamp"] == "1000000"
     assert got.event == {"type": "batch.completed", "timestamp": "1970-01-12T13:46:40+00:00", "data": {"id": "batch_1"}}
     assert office.states() == [("ops", "delivered", 1)]
-    assert office.notes == [("batch_1", "webhook ops: batch.completed: status 204")]
+    assert office.notes == [("batch_1", "webhook ops, event batch.completed: status 204")]
 
 
 def test_it_is_tried_again_under_the_same_id_until_it_is_taken_also_by_the_next_server(office: Office) -> None:
@@ -239,7 +239,7 @@ def test_its_own_thread_delivers_and_where_another_server_has_the_jobs_none_does
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"url": "https://example.com/"}, "either secret or secret_env"),
+        ({"url": "https://example.com/"}, "either `secret` or `secret_env`"),
         ({"url": "https://example.com/", "secret": "short"}, "at least 16 bytes"),
         ({"url": "https://example.com/", "secret": "whsec_!!!!!!!!!!!!!!!!!!!!!!!!!!!"}, "at least 16 bytes"),
         ({"url": "https://example.com/", "secret_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE.*that is set"),

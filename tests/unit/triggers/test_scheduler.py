@@ -287,7 +287,7 @@ def test_one_that_is_asked_for_runs_at_once_and_no_folder_is_used_twice(world: W
     world.end_jobs()
     world.turn("2026-01-01T11:00:00")
     assert world.history()[1] == ("failed", "11:00")
-    assert f"another folder: {run.id} uses this one" in world.runs()[1].reason
+    assert f"another folder: {run.id} uses this folder" in world.runs()[1].reason
 
 
 def test_two_schedules_are_told_apart(world: World) -> None:
@@ -296,7 +296,7 @@ def test_two_schedules_are_told_apart(world: World) -> None:
     assert len(world.scheduler.list()) == 1
     with pytest.raises(InvalidInput, match="another name"):
         world.add(cron="5 * * * *")
-    with pytest.raises(InvalidInput, match="the schedule hourly uses this one"):
+    with pytest.raises(InvalidInput, match="the schedule hourly uses this folder"):
         world.add("second", cron="5 * * * *")
     with pytest.raises(NotFound, match="model"):
         world.scheduler.add(ScheduleSpec(name="x", cron="@daily", job={"output": "{run}", "inputs": "a", "model": "n"}))

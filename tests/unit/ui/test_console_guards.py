@@ -65,7 +65,7 @@ def test_under_tls_the_cookie_is_sent_over_tls_alone() -> None:
 def test_a_wrong_key_gets_no_cookie(keyed: ConsoleApp) -> None:
     reply = keyed.login("nobody")
     assert (reply.status, header(reply, b"set-cookie")) == (401, "")
-    assert b"unknown API key" in reply.body
+    assert b"does not know the API key" in reply.body
 
 
 def test_a_session_ends_with_a_form_of_its_own_page(keyed: ConsoleApp) -> None:

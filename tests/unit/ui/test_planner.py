@@ -68,14 +68,14 @@ def test_a_key_plans_with_the_models_that_it_may_use() -> None:
         ({"batch": "1e99"}, "a whole number from 1 to 4,096"),
         ({"params": "nan"}, "a number from"),
         ({"price": "-1"}, "a number of dollars above 0"),
-        ({"padding": "1"}, "to below 1"),
+        ({"padding": "1"}, "below 1"),
         ({"device": "H10"}, "H100"),
         ({"precison": "fp8"}, "a known parameter, such as precision"),
-        ({"layers": "32"}, "the KV cache needs layers, kv_heads and head_dim"),
-        ({"overhead_ms": "6"}, "a call needs overhead_ms and item_ms"),
+        ({"layers": "32"}, "layers, kv_heads and head_dim must be given together"),
+        ({"overhead_ms": "6"}, "overhead_ms and item_ms must be given together"),
         ({"profile": "m", "overhead_ms": "6", "item_ms": "1"}, "cannot be used with overhead_ms and item_ms"),
         ({"batch": "1" * 300}, "at most 200 characters"),
-        ({"profile": "nobody"}, "one of m"),
+        ({"profile": "nobody"}, "one of these models: m"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_accepted(free: ConsoleApp, query: dict[str, str], told: str) -> None:

@@ -80,7 +80,7 @@ def with_valid_texts(name: str, column: pa.Array, errors: dict[int, str]) -> pa.
     except pa.ArrowInvalid:
         bad = [place for place in range(len(column)) if not _is_valid(column.slice(place, 1))]
         for place in bad:
-            told = f"column {name} is not UTF-8"
+            told = f"column {name}: the value is not valid UTF-8"
             errors[place] = f"{errors[place]}; {told}" if place in errors else told
         mask = np.zeros(len(column), np.bool_)
         mask[bad] = True

@@ -28,12 +28,12 @@ def header_names(record: bytes, file: InputFile) -> list[str]:
     """The names in the first row; raises InvalidInput where it cannot be one."""
     count, returns = _fields(np.frombuffer(record, np.uint8), delimiter_of(file))
     if returns:
-        raise InvalidInput("inputs", file.location, "lines that end in \\n or \\r\\n, not in \\r alone")
+        raise InvalidInput("inputs", file.location, "a file whose lines end in \\n or \\r\\n, not in \\r alone")
     columns = _parsed(record, delimiter_of(file), count, list(range(count)))
     try:
         names = [column[0].as_py() or "" for column in columns]
     except UnicodeDecodeError:
-        raise InvalidInput("inputs", file.location, "a header in UTF-8") from None
+        raise InvalidInput("inputs", file.location, "a file whose header is valid UTF-8") from None
     return names
 
 
@@ -74,7 +74,7 @@ class CsvRows:
                 errors[place] = "the row has a carriage return outside of quotes"
             else:
                 noun = "field" if counts[place] == 1 else "fields"
-                errors[place] = f"the row has {counts[place]} {noun}, the header has {len(self._header)}"
+                errors[place] = f"the row has {counts[place]} {noun}, and the header has {len(self._header)}"
         return errors
 
     def _arrays(self, text: bytes, rows: int) -> list[pa.Array]:

@@ -93,7 +93,9 @@ def named_encoding(location: str, kind: str | None) -> tuple[str, str | None]:
     found = known_encoding("x." + kind)
     if found is None:
         raise InvalidInput(
-            "format", kind, f"one of {', '.join(FORMATS)}; for a compressed file such as jsonl.gz (not parquet)"
+            "format",
+            kind,
+            f"one of {', '.join(FORMATS)}; for a compressed file, a value such as jsonl.gz (not for parquet)",
         )
     suffix = "." + location.lower().rpartition(".")[2]
     return found[0], found[1] or (None if found[0] == "parquet" else _COMPRESSIONS.get(suffix))

@@ -63,8 +63,9 @@ class TableKind:
             hint = "" if has_columns else "; use --text COLUMN if the model takes texts"
             raise UnusableRows("inputs", seen, f"{first_error}{hint}")
         if measured.parity is not None and not measured.parity >= PARITY_BAR:
-            accepted = f"fp32: on the job's first {seen} rows the parity with fp32 is {measured.parity:.4f}, and at "
-            raise InvalidInput("precision", settings.precision, f"{accepted}least {PARITY_BAR} is required")
+            found = f"{settings.precision} has a parity of {measured.parity:.4f} with fp32"
+            accepted = f"fp32: on the job's first {seen} rows, {found}; at least {PARITY_BAR} is required"
+            raise InvalidInput("precision", settings.precision, accepted)
 
     def schema(self, kept: pa.Schema, results: Mapping[str, pa.DataType]) -> pa.Schema:
         """Kept columns, results, error."""

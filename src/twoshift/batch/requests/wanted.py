@@ -32,7 +32,9 @@ def window_s(window: str) -> float:
     seconds = int(found[1]) * _UNIT_S[found[2]] if found else 0.0
     if not 0 < seconds <= _LONGEST_S:
         raise InvalidInput(
-            "completion_window", window, "hours, minutes or seconds up to a year, such as 24h, 90m or 45s"
+            "completion_window",
+            window,
+            "a whole number of hours, minutes or seconds, at most one year: 24h, 90m or 45s",
         )
     return seconds
 

@@ -34,7 +34,7 @@ class ParquetSink:
                     pass
             except pa.ArrowException:
                 accepted = (
-                    f"columns with types that Parquet supports; {field.name} is {field.type}: remove the "
+                    f"columns with types that Parquet supports; {field.name} has the type {field.type}: remove the "
                     "column, or use "
                 )
                 raise InvalidInput("keep", field.name, f"{accepted}--output-format jsonl") from None

@@ -41,23 +41,28 @@ def kind_of_values(kind: pa.DataType) -> str:
 
 
 def check_columns(table: StoreTable, found: Mapping[str, Column], added: Mapping[str, str]) -> None:
-    """Raises InvalidInput that names the first column that is missing or unfit; `added` are the types it would have."""
+    """Raises InvalidInput that names the first column that is missing or unfit; `added` are their types in a
+    store with SQL.
+    """
     for field in table.schema:
         column = found.get(field.name)
         if column is None:
             if field.name not in OPTIONAL:
-                how = f"ALTER TABLE {table.name} ADD COLUMN {field.name} {added[field.name]}"
-                _refuse(table, f"a table with the column {field.name} ({how})")
+                how = f" (ALTER TABLE {table.name} ADD COLUMN {field.name} {added[field.name]})" if added else ""
+                _refuse(table, f"a table with the column {field.name}{how}")
             continue
         kind = kind_of_values(field.type)
         if column.accepts is not None and kind not in column.accepts:
-            _refuse(table, f"a table whose column {field.name} holds {_plain(field.type)}; its type is {column.type}")
+            accepted = f"a table whose column {field.name} can hold {_plain(field.type)}"
+            _refuse(table, f"{accepted}; this column has the type {column.type}")
         if kind == "vector" and column.dimension not in (None, field.type.list_size):
             length = f"vectors of {field.type.list_size:,} numbers, as the model returns them"
-            _refuse(table, f"a table whose column {field.name} holds {length}; its type is {column.type}")
+            _refuse(
+                table, f"a table whose column {field.name} can hold {length}; this column has the type {column.type}"
+            )
     unfilled = [name for name, each in found.items() if each.must_be_filled and name not in table.schema.names]
     if table.is_whole and unfilled:
-        _refuse(table, f"a table whose column {unfilled[0]} may be NULL: the rows have no value for it")
+        _refuse(table, f"a table whose column {unfilled[0]} may be NULL: the rows have no value for this column")
 
 
 def _refuse(table: StoreTable, accepted: str) -> None:
@@ -65,7 +70,7 @@ def _refuse(table: StoreTable, accepted: str) -> None:
 
 
 def _plain(kind: pa.DataType) -> str:
-    return f"vectors of {kind.list_size:,} numbers" if is_vector(kind) else str(kind)
+    return f"vectors of {kind.list_size:,} numbers" if is_vector(kind) else f"values of the type {kind}"
 
 
 def plain_type(kind: pa.DataType, names: Mapping[str, str]) -> str:

@@ -87,7 +87,7 @@ class LanceStore:
             field.name: Column(str(field.type), None, getattr(field.type, "list_size", None), not field.nullable)
             for field in dataset.schema
         }
-        check_columns(table, found, {field.name: str(field.type) for field in table.schema})
+        check_columns(table, found, {})
 
     def _loaded(self, dataset: Any, job: str) -> dict[int, LoadedPart]:
         listed = dataset.config().get(f"{_LIST}{job}")

@@ -119,7 +119,7 @@ class QdrantStore:
         named = vectors if isinstance(vectors, dict) else {}
         found = {field.name: Column("payload") for field in table.schema if kind_of_values(field.type) != "vector"}
         found |= {name: Column(f"vector({each.size})", None, each.size) for name, each in named.items()}
-        check_columns(table, found, dict.fromkeys(table.schema.names, "as a named vector"))
+        check_columns(table, found, {})
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -5,6 +5,6 @@ from twoshift.cli.commands import group
 __all__ = ["app"]
 
 app = group(
-    "Calculators based on the cost of a forward call: batch sizes, limits, fleets, memory, dollars.",
+    "Plan batch sizes, fleets, memory and cost, based on the time of a forward call.",
     "twoshift plan cap --overhead-ms 6 --item-ms 0.2 --slo-ms 100 --share 0.4",
 )

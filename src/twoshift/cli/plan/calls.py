@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cap_command", "cost_command", "sweep_command"]
 
-SloMs = Annotated[float | None, millis("Latency objective of a live request.")]
+SloMs = Annotated[float | None, millis("Latency objective of a live request, in milliseconds.")]
 
 
 @command(
@@ -61,8 +61,8 @@ def cost_command(
     words = ""
     if len(made.rows) > 1:
         words = (
-            f"A batch of {made.rows[-1].batch:,} instead of {made.rows[0].batch:,}: "
-            f"{made.throughput_gain:.1f}x the throughput, {made.cost_gain:.1f}x cheaper per item."
+            f"A batch of {made.rows[-1].batch:,} items has {made.throughput_gain:.1f}x the throughput of a batch of "
+            f"{made.rows[0].batch:,}, and is {made.cost_gain:.1f}x cheaper per item."
         )
     show(as_json, data, source.name, _rows_table(made.rows), words)
 
@@ -99,7 +99,7 @@ def sweep_command(
 
 @command(app, "cap", "twoshift plan cap --overhead-ms 6 --item-ms 0.2 --slo-ms 100 --share 0.4")
 def cap_command(
-    slo_ms: Annotated[float, millis("Latency objective of a live request.")],
+    slo_ms: Annotated[float, millis("Latency objective of a live request, in milliseconds.")],
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     share: Annotated[
@@ -123,7 +123,7 @@ def cap_command(
         "words": words,
     }
     row = [pretty(made.batch), pretty(made.call_s * 1e3), pretty(made.budget_s * 1e3), f"{made.efficiency:.1%}"]
-    show(as_json, data, source.name, table(["batch", "call ms", "budget ms", "efficiency"], [row]), words)
+    show(as_json, data, source.name, table(["batch", "call ms", "budget ms", "share of best throughput"], [row]), words)
 
 
 def sweep_words(made: Sweep, slo_ms: float | None) -> str:
@@ -132,7 +132,9 @@ def sweep_words(made: Sweep, slo_ms: float | None) -> str:
     if slo_ms is not None and not fitting:
         return f"No size in this list fits the SLO of {pretty(slo_ms)} ms: not even a batch of {made.rows[0].batch:,}."
     if made.knee is None:
-        return "No knee in these batch sizes: every doubling still saves at least 5 % per item. Try larger batches."
+        return (
+            "No knee in these batch sizes: doubling still saves at least 5 % of the cost per item. Try larger batches."
+        )
     start = f"Knee: {made.knee:,} items per call. Doubling the batch saves less than 5 % of the cost per item."
     call_ms = next(r.call_s * 1e3 for r in made.rows if r.batch == made.knee)
     if slo_ms is None:
@@ -181,7 +183,7 @@ def _row_fields(row: CostRow) -> dict[str, object]:
 
 
 def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> FittingTable:
-    columns = ["batch", "ms per item", "items/h", "$/h", "$/million", "ms per call", "<in SLO"]
+    columns = ["batch", "ms per item", "items/h", "$/h", "$/million items", "ms per call", "<in SLO"]
     fits = {True: "yes", False: "no", None: "-"}
     cells = [
         [
@@ -191,7 +193,7 @@ def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> FittingTabl
             f"{r.price_usd_per_hour:.2f}",
             pretty(r.usd_per_million, 3),
             pretty(r.call_s * 1e3),
-            fits[r.within_slo] + ("  < knee" if r.batch == knee else ""),
+            fits[r.within_slo] + ("  <- knee" if r.batch == knee else ""),
         ]
         for r in rows
     ]
@@ -208,8 +210,8 @@ def _chart(made: Sweep, source: CurveSource[Curve], slo_ms: float | None) -> Tex
     return LogChart(
         xs=[r.batch for r in made.rows],
         series=[
-            Series("call, ms", "○", "cyan", call_ms),
-            Series("item, ms", "●", "green", lambda batch: call_ms(batch) / batch),
+            Series("ms per call", "○", "cyan", call_ms),
+            Series("ms per item", "●", "green", lambda batch: call_ms(batch) / batch),
         ],
         level=None if slo_ms is None else (f"SLO {pretty(slo_ms)} ms", slo_ms),
         at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),

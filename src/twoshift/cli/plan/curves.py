@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from twoshift.cli.params import option_of
 from twoshift.declare import setting
-from twoshift.errors import Inapplicable, InvalidInput, TwoshiftError
+from twoshift.errors import Inapplicable, InvalidInput, NotFound, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import Curve, RowSize
 from twoshift.serve.measured_curves import MeasuredCurve
@@ -33,16 +33,16 @@ __all__ = [
 
 _C = TypeVar("_C", bound=Curve, covariant=True)
 
-CallOverheadMs = Annotated[float | None, setting("Fixed time of a forward call.", millis(zero=True))]
-CallItemMs = Annotated[float | None, setting("Time that each item adds to a forward call.", millis())]
+CallOverheadMs = Annotated[float | None, setting("Fixed time of a forward call, in milliseconds.", millis(zero=True))]
+CallItemMs = Annotated[float | None, setting("Time that each item adds to a forward call, in milliseconds.", millis())]
 StoredProfile = Annotated[
-    str | None, setting("Stored profile to use, from `twoshift profile` or `plan fit --save`.", text("NAME"))
+    str | None, setting("Stored profile to use, from `twoshift profile` or `twoshift plan fit --save`.", text("NAME"))
 ]
 TokensPerRow = Annotated[
     float | None,
     setting(
-        "With --profile: tokens per row, if different from the measured rows; the longest row is scaled by the same "
-        "factor.",
+        "With --profile: tokens per row, if your rows are longer or shorter than the measured rows. The longest row is "
+        "scaled by the same factor.",
         count(least=1),
     ),
 ]
@@ -74,7 +74,7 @@ def chosen_curve(
         missing = "overhead_ms" if overhead_ms is None else "item_ms"
         raise InvalidInput(missing, None, "both --overhead-ms and --item-ms, or --profile NAME")
     if row_tokens is not None:
-        raise Inapplicable("row_tokens", row_tokens, "without --profile: --item-ms is already the time per row")
+        raise Inapplicable("row_tokens", row_tokens, "without --profile, because --item-ms is already the time per row")
     cost = CallCost.line(overhead_ms / 1e3, item_ms / 1e3)
     return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms per call + {item_ms:g} ms per item")
 
@@ -115,10 +115,10 @@ def _found(store: Profiles, name: str) -> Profile:
     if len(near) == 1:
         return store.get(near[0])
     listed = "".join(f"\n  {each}" for each in near or names)
-    which = f"one of the {len(near)} profiles that match" if near else "a stored profile"
-    raise InvalidInput(
-        "profile", name, f"{which}:{listed or ' there is none yet; `twoshift profile MODEL` creates one'}"
-    )
+    if near:
+        raise InvalidInput("profile", name, f"the full name of one of these {len(near)} profiles:{listed}")
+    none = "a stored profile; there is none yet, and `twoshift profile MODEL` creates a profile"
+    raise NotFound("profile", name, f"one of the stored profiles:{listed}" if names else none)
 
 
 def _model(store: Profiles, name: str) -> str | None:

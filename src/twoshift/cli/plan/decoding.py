@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twoshift.cli.plan.curves import chosen_curve
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.policy.plan.decode import decode_within
 
 __all__ = ["check_one", "replica_rate"]
@@ -19,7 +19,7 @@ def replica_rate(tokens_per_s: float | None, profile: str | None, tpot_s: float)
 
 def check_one(tokens_per_s: float | None, profile: str | None) -> None:
     """Raises InvalidInput where the rate is told twice, or not."""
-    if (tokens_per_s is None) == (profile is None):
-        raise InvalidInput(
-            "tokens_per_s", tokens_per_s, "either --tokens-per-s, or --profile of a language model, not both"
-        )
+    if tokens_per_s is None and profile is None:
+        raise InvalidInput("tokens_per_s", None, "either --tokens-per-s, or --profile of a language model")
+    if tokens_per_s is not None and profile is not None:
+        raise Inapplicable("tokens_per_s", tokens_per_s, "with --profile: use only one of the two")

@@ -34,7 +34,7 @@ def memory_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     shown = [
         ["weights", format_bytes(made.weights_bytes)],
         ["KV cache per token", _bytes(made.kv_bytes_per_token)],
-        [f"KV cache per sequence of {settings.tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
+        [f"KV cache per sequence of {settings.tokens:,.0f} tokens", _bytes(made.kv_bytes_per_sequence)],
         [f"usable {on}", _bytes(made.usable_bytes)],
         ["left for the KV cache", _bytes(made.free_bytes)],
         ["largest batch", pretty(made.largest_batch)],
@@ -48,7 +48,7 @@ def _memory(settings: MemorySettings) -> MemoryPlan:
     if settings.model is not None:
         params, layers, heads, head_dim = model_shape(settings.model, params, layers, heads, head_dim)
     if params is None:
-        raise InvalidInput("params", params, "a value, or --model with a language model")
+        raise InvalidInput("params", params, "the number of parameters, such as 7B, or --model with a language model")
     kv = kv_shape(layers, heads, head_dim, settings.kv_precision, settings.devices)
     memory = settings.device_memory
     if memory is None and settings.device is not None:
@@ -63,7 +63,9 @@ def model_shape(model: str, *given: float | None) -> tuple[float, int, int, int]
     from twoshift.runtime.llm import llm_folder
 
     if any(value is not None for value in given):
-        raise Inapplicable("model", model, "with --params, --layers, --kv-heads or --head-dim: --model sets all four")
+        raise Inapplicable(
+            "model", model, "with --params, --layers, --kv-heads or --head-dim, because --model sets all four"
+        )
     folder = llm_folder(model)
     return folder.params, folder.layers, folder.kv_heads, folder.head_dim
 
@@ -77,7 +79,9 @@ def kv_shape(
     if len(missing) == 3:
         return None
     if layers is None or kv_heads is None or head_dim is None:
-        raise InvalidInput(missing[0], None, "a value: the KV cache needs --layers, --kv-heads and --head-dim")
+        raise InvalidInput(
+            missing[0], None, "a whole number; the size of the KV cache needs --layers, --kv-heads and --head-dim"
+        )
     return KvShape(layers, max(kv_heads, devices), head_dim, PRECISION_BYTES[precision])
 
 
@@ -90,7 +94,7 @@ def _memory_words(made: MemoryPlan) -> str:
         case None, _:
             return "Add --device or --device-memory to see what fits."
         case False, _:
-            return "The weights alone do not fit: shard them, quantise them, or take a larger device."
+            return "The weights alone do not fit: use more --devices, a smaller --precision or a larger device."
         case True, None:
             return "The weights fit. Add --layers, --kv-heads and --head-dim to size the KV cache."
         case True, 0:
@@ -123,7 +127,7 @@ def roofline_command(*, as_json: JsonFlag = False, **given: Any) -> None:
         pretty(made.attainable_tflops),
         format_duration(made.seconds),
     ]
-    columns = ["<device", "FLOP/byte", "ridge", "<bound", "TFLOP/s at most", "time at least"]
+    columns = ["<device", "FLOP/byte", "ridge FLOP/byte", "<bound", "maximum TFLOP/s", "minimum time"]
     data = {"device": chosen.name, "precision": precision, "flops": work, "moved_bytes": moved_bytes}
     show(as_json, {**data, **plain(made), "words": words}, table(columns, [row]), words)
 
@@ -164,6 +168,6 @@ def _roofline_words(made: Roofline, device: Device) -> str:
     if made.ridge < 1.25 * made.intensity:
         return "Memory-bound, but close to compute-bound: adding rows gains little."
     return (
-        f"Memory-bound: {device.name} could do {made.ridge / made.intensity:.3g} times the arithmetic in the time the "
-        "memory transfer takes, so adding rows up to that point is almost free."
+        f"Memory-bound: during the memory transfer, {device.name} could do {made.ridge / made.intensity:.3g} times the "
+        "arithmetic. Adding rows up to that point is almost free."
     )

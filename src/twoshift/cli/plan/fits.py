@@ -15,7 +15,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import note, pretty, show, table
 from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.plan.app import app
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.policy.cost import CallCost, Sample
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import SWEEP_BATCHES, knee
@@ -45,7 +45,7 @@ def fit_command(
         str,
         typer.Argument(
             help="CSV file with the columns `batch, ms` or `rows, tokens, longest, ms`; - reads stdin. "
-            "`tokens` includes padding: it is rows x longest on a device that pads."
+            "`tokens` includes padding: on a device that pads, tokens = rows x longest."
         ),
     ],
     predict: Annotated[
@@ -76,7 +76,7 @@ def fit_command(
         whole_fit = fit if len(used) == len(measured) else _fit(measured, samples, None)
         _save(save, whole_fit.cost, measured, (model, runtime, device, precision))
         both = "" if whole_fit is fit else f", fitted to all {len(measured)} samples: {_curve(whole_fit.cost, row)}"
-        note(f"saved as profile {save}{both}")
+        note(f"Saved as profile {save}{both}")
     at = knee(fit.cost, SWEEP_BATCHES, row)
     data = _fields(fit, row, prediction) | {"knee": at, "profile": save}
     show(as_json, data, _fit_table(fit, row), _words(fit, prediction, at))
@@ -88,8 +88,12 @@ def _fit(used: Sequence[Sample], path: str, predict: int | None) -> Fit:
     try:
         return fit_call_cost(used)
     except InvalidInput as error:
-        held = "" if predict is None else f", not counting the samples of {predict} rows, which the fit does not use"
-        raise InvalidInput(path, f"{len(used)} samples", f"{error.accepted}{held}") from error
+        held = (
+            ""
+            if predict is None
+            else f"; samples of {predict} rows do not count, because --predict {predict} excludes them from the fit"
+        )
+        raise Malformed(path, f"{error.accepted}{held}") from error
 
 
 def _typical_row(samples: Sequence[Sample]) -> RowSize:
@@ -181,7 +185,9 @@ def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
             )
         lines.append(line)
     if at is None:
-        lines.append(f"No knee up to {SWEEP_BATCHES[-1]}: every doubling still saves at least 5 % per item.")
+        lines.append(
+            f"No knee up to {SWEEP_BATCHES[-1]} rows per call: doubling still saves at least 5 % of the cost per row."
+        )
     else:
-        lines.append(f"Knee: {at:,} rows per call; doubling the batch saves less than 5 % of the cost per item.")
+        lines.append(f"Knee: {at:,} rows per call; doubling this number saves less than 5 % of the cost per row.")
     return "\n".join(lines)

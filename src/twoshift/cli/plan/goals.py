@@ -69,7 +69,9 @@ def goal_command(
 
 def _window_s(by: str | None, window: float | None) -> float:
     if (by is None) == (window is None):
-        raise InvalidInput("by", by, "either --by or --window, not both")
+        if by is not None:
+            raise Inapplicable("by", by, "with --window: use only one of the two")
+        raise InvalidInput("by", None, "--by or --window")
     return window if window is not None else until(by or "", datetime.datetime.now().astimezone())
 
 
@@ -107,7 +109,9 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
         accepted = "use either --model and --device, or --profile, or --overhead-ms and --item-ms"
         raise Inapplicable("model", model, f"with --profile, --overhead-ms or --item-ms: {accepted}")
     if device is None:
-        raise InvalidInput("device", None, f"a device for {model}: {', '.join(each.name for each in DEVICES.values())}")
+        raise InvalidInput(
+            "device", None, f"the name of a device for {model}: {', '.join(each.name for each in DEVICES.values())}"
+        )
     tokens = row_tokens or _TOKENS
     cost, row = estimated_curve(model, DEVICES[device.lower()], tokens)
     return CurveSource(cost, row, f"{model} on {device}, {tokens:g} tokens per row", device), False
@@ -116,10 +120,10 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
 def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measured: bool) -> str:
     kind = "measured" if is_measured else "ESTIMATED, not measured"
     lines = [
-        f"Time until the deadline: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "
-        f"{pretty(made.live_per_device)} live requests/s at the objective, scores "
+        f"Time until the deadline: {format_duration(window_s)}. Curve ({kind}): {source.name}. At the objective, a "
+        f"device answers {pretty(made.live_per_device)} live requests/s. A device scores "
         f"{pretty(made.batch_per_device)} rows/s without live requests, and {pretty(made.beside_per_device)} rows/s in "
-        "calls short enough for live requests."
+        "calls that are short enough to run beside live requests."
     ]
     saved = made.two_usd - made.one.usd
     if made.live.devices and made.batch.devices:
@@ -135,5 +139,7 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
         "rows: the report of a job shows its predicted and its actual time."
     )
     if not is_measured:
-        lines.append("Measure before renting: `twoshift profile MODEL` on that device, then --profile.")
+        lines.append(
+            "Before you rent devices, run `twoshift profile MODEL` on one of them, and plan again with --profile."
+        )
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from twoshift.cli.output import plain, pretty, show, table
 from twoshift.cli.params import JsonFlag, duration, share, text, usd, whole
 from twoshift.cli.plan.app import app
 from twoshift.cli.plan.curves import ItemMs, OverheadMs, ProfileName, RowTokens, chosen_curve
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, NotFound
 from twoshift.extras import needed
 from twoshift.policy.plan.hybrid import HybridAsk, HybridPlan, plan_hybrid
 from twoshift.policy.plan.table import doublings, knee
@@ -50,7 +50,7 @@ def hybrid_command(
     keys: Annotated[
         int | None, whole("Number of keys that could be precomputed.", shown="the keys in the trace")
     ] = None,
-    column: Annotated[str, text("Column of the trace with the key.", metavar="COLUMN")] = "key",
+    column: Annotated[str, text("Column of the trace that contains the key.", metavar="COLUMN")] = "key",
     live_rows: Annotated[int, whole("Rows per forward call of live requests.")] = 1,
     live_busy: Annotated[
         float, share("Share of the time in which the devices for live requests are busy.", zero=False)
@@ -71,7 +71,7 @@ def hybrid_command(
     made = plan_hybrid(ask, _counts(trace, column))
     lines = [
         [f"{each.share:.2%}", pretty(each.keys), f"{each.hit_share:.1%}", f"{each.usd_per_day:,.4g}",
-         "<- least" if each == made.best else ""]
+         "<- cheapest" if each == made.best else ""]
         for each in made.points
     ]  # fmt: skip
     words = _words(made, every)
@@ -98,11 +98,13 @@ def _words(made: HybridPlan, every_s: float) -> str:
 def _counts(path: str, column: str) -> list[int]:
     """Requests of each key; raises InvalidInput that names what is wrong with the file."""
     if not Path(path).is_file():
-        raise InvalidInput("trace", path, "a CSV or Parquet file")
+        raise NotFound("trace", path, "an existing CSV or Parquet file")
     try:
         found = _parquet_counts(path, column) if path.endswith(".parquet") else _csv_counts(path, column)
     except (KeyError, ValueError, UnicodeDecodeError) as error:
-        raise InvalidInput("trace", path, f"a column `{column}`, and whole numbers in `count` ({error})") from error
+        raise InvalidInput(
+            "trace", path, f"a file with the column `{column}`, and with whole numbers in the column `count` ({error})"
+        ) from error
     return [each for each in found.values() if each]
 
 

@@ -30,9 +30,9 @@ def ui_command(
     try:
         server = PlanServer(port, StoredCurves())
     except OSError as error:
-        raise InvalidInput("port", port, f"a port that is free ({error.strerror})") from error
+        raise InvalidInput("port", port, f"another port; this port cannot be opened ({error.strerror})") from error
     with server:
-        note(f"The planner is at {server.address} on this machine only. Stop it with Ctrl+C.")
+        note(f"The planner is at {server.address}, for this machine only. Press Ctrl-C to stop the planner.")
         if not no_browser:
             webbrowser.open(server.address)
         try:

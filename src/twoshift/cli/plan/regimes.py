@@ -29,13 +29,15 @@ def regime_command(
     known: Annotated[
         bool | None, typer.Option("--known/--not-known", help="Whether the whole input is known before the start.")
     ] = None,
-    p99_ms: Annotated[float | None, millis("Objective: p99 latency.")] = None,
-    ttft_ms: Annotated[float | None, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")] = None,
+    p99_ms: Annotated[float | None, millis("Objective for the p99 latency, in milliseconds.")] = None,
+    ttft_ms: Annotated[
+        float | None, millis("Objective for the time to the first token, in milliseconds.", "--ttft-ms", "--ttft")
+    ] = None,
     freshness: Annotated[float | None, duration("Maximum age of a result when it is read.")] = None,
     precomputable: Annotated[float, share("Share of answers that can be computed in advance.")] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find how to run a workload (online, interactive, micro-batch, batch, hybrid) from its latency and input."""
+    """Recommend how to run a workload: online, interactive, in micro-batches, in batches, or hybrid."""
     if waiting is None:
         # A latency objective says that somebody waits; a known corpus alone says that nobody does.
         waiting = True if p99_ms is not None or ttft_ms is not None else (False if known or freshness else None)
@@ -52,7 +54,7 @@ def regime_command(
     made = plan_regime(ask)
     rows = [
         ["regime", made.regime.value],
-        ["decided by", made.deciding_property],
+        ["reason", made.deciding_property],
         ["hardware", made.hardware],
         ["lane", made.lane.value],
         ["command", made.command],

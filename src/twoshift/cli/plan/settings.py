@@ -33,7 +33,7 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     params: Annotated[
         float | None, setting("Number of parameters of the model; for a mixture of experts, all of them.", count())
     ] = None
-    model: Annotated[str | None, setting("Read the sizes from a language model: smollm or a model folder.")] = None
+    model: Annotated[str | None, setting("Language model whose sizes are used: smollm or a model folder.")] = None
     precision: Annotated[str, setting("Precision of the weights.", _PRECISION)] = "fp16"
     layers: Annotated[
         int | None,
@@ -58,13 +58,15 @@ class RooflineSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         setting("Name of a device; its peak TFLOP/s and memory bandwidth are read from its data sheet.", _DEVICE),
     ] = None
-    tflops: Annotated[float | None, setting("Instead of --device: peak TFLOP/s at this precision.", count())] = None
+    tflops: Annotated[
+        float | None, setting("Instead of --device: peak TFLOP/s of the device at --precision.", count())
+    ] = None
     bandwidth: Annotated[float | None, setting("Instead of --device: memory bandwidth, such as 3.35TB/s.", size())] = (
         None
     )
     params: Annotated[float | None, setting("Number of parameters that each token uses.", count())] = None
     tokens: Annotated[
-        float, setting("Tokens per call: the number of rows when decoding, rows x length otherwise.", count(least=1))
+        float, setting("Tokens per call: one per row for decoding; rows x length for all other calls.", count(least=1))
     ] = 1
     kv_bytes: Annotated[float | None, setting("Bytes of KV cache that the call reads.", size())] = None
     flops: Annotated[float | None, setting("Instead of --params: FLOPs of the call.", count())] = None
@@ -82,7 +84,9 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     live_rate: Annotated[
         float, setting("Live requests per second on the same devices, one row each.", count(zero=True))
     ] = 0.0
-    p99_ms: Annotated[float, setting("Objective for the p99 latency of live requests.", millis())] = 100.0
+    p99_ms: Annotated[float, setting("Objective for the p99 latency of live requests, in milliseconds.", millis())] = (
+        100.0
+    )
     model: Annotated[
         str | None,
         setting("With --device: encoder whose call times are estimated, such as minilm or bge-base."),
@@ -120,8 +124,12 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
 class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to the workers of a job."""
 
-    spot_discount: Annotated[float, setting("Spot discount, as a share of the price.", share(one=False))] = 0.0
-    preemptions_per_hour: Annotated[float, setting("Preemptions of one worker per hour.", count(zero=True))] = 0.0
+    spot_discount: Annotated[
+        float, setting("Spot discount, as a share of the price, such as 60%.", share(one=False))
+    ] = 0.0
+    preemptions_per_hour: Annotated[
+        float, setting("Average number of preemptions of one worker per hour.", count(zero=True))
+    ] = 0.0
     shard_seconds: Annotated[
         float,
         setting("Processing time of one shard: a preemption loses at most this much work.", duration(), shown="60s"),
@@ -138,7 +146,7 @@ class ReplicasSettings(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: Annotated[
         float | None,
         setting(
-            "Output tokens per second of one replica at the TPOT objective.",
+            "Number of output tokens that one replica generates per second at the TPOT objective.",
             count(),
             "--tokens-per-s",
             "--tokens-per-second",

@@ -40,7 +40,15 @@ class TokenRates:
     def shown(self) -> Any:
         """As a table."""
         bounded = ["<bound"] if self.bounds else []
-        columns = ["sequences", "KV tokens", *bounded, "ms/token", "output tokens/s", "$/M output", "$/M input"]
+        columns = [
+            "sequences",
+            "KV tokens",
+            *bounded,
+            "ms/token",
+            "output tokens/s",
+            "$/M output tokens",
+            "$/M input tokens",
+        ]
         return table(columns, [self._cells(at, row) for at, row in enumerate(self.rows)])
 
     def _cells(self, at: int, row: TokenRow) -> list[str]:
@@ -67,8 +75,8 @@ def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
     most = min(memory.largest_batch, ask.sequences or _MOST_SEQUENCES)
     rows = token_table(curve, ask.asked, most, ask.step_tokens or _STEP_TOKENS[""], usd_per_hour)
     words = (
-        f"{device.name} in {ask.precision}, according to its data sheet: {_room(memory)} The table has the shortest "
-        "possible times; `twoshift profile` measures the actual times (--profile)."
+        f"Estimate for {device.name} in {ask.precision} from its data sheet. {_room(memory)} The table shows the "
+        "shortest possible times; `twoshift profile` measures the actual times, for --profile."
     )
     return TokenRates(rows, [curve.bound(each) for each in rows], memory, words)
 
@@ -83,7 +91,7 @@ def _measured(ask: TokenSettings, usd_per_hour: float, memory: MemoryPlan | None
     step_tokens = ask.step_tokens or _STEP_TOKENS[begins]
     rows = token_table(found.cost, ask.asked, most, step_tokens, usd_per_hour)
     several = f"{most:,} sequence{'' if most == 1 else 's'} at once (--sequences)"
-    mixed = f"prompts of {ask.asked.prompt_tokens:,.0f} tokens and answers of {ask.asked.answer_tokens:,.0f}"
+    mixed = f"prompts of {ask.asked.prompt_tokens:,.0f} tokens and answers of {ask.asked.answer_tokens:,.0f} tokens"
     rate = f"{pretty(rows[-1].output_tokens_per_s, 3)} output tokens per second"
     return TokenRates(rows, [], memory, f"{ask.profile}: {several}, {mixed}: {rate}.{room}")
 
@@ -98,6 +106,6 @@ def _sizes(ask: TokenSettings) -> tuple[float, int | None, int | None, int | Non
 
 def _room(memory: MemoryPlan) -> str:
     return (
-        f"{format_bytes(memory.weights_bytes)} of weights leave {memory.largest_tokens or 0:,} tokens of KV cache: up "
-        f"to {memory.largest_batch or 0:,} such sequences at once."
+        f"Beside {format_bytes(memory.weights_bytes)} of weights, {memory.largest_tokens or 0:,} tokens of KV cache "
+        f"fit, enough for {memory.largest_batch or 0:,} such sequences at once."
     )

@@ -23,7 +23,12 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     tokens_per_s: Annotated[
         float | None,
-        setting("Tokens per second of one busy device.", count(), "--tokens-per-s", "--tokens-per-second"),
+        setting(
+            "Number of tokens that one busy device generates per second.",
+            count(),
+            "--tokens-per-s",
+            "--tokens-per-second",
+        ),
     ] = None
     profile: StoredProfile = None
     sequences: Annotated[
@@ -48,7 +53,9 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     device: KnownDevice = None
     devices: Annotated[int, setting("With --device: number of devices that share the model.", whole(most=64))] = 1
-    model: Annotated[str | None, setting("With --device: read the sizes from smollm or a model folder.")] = None
+    model: Annotated[
+        str | None, setting("With --device: language model whose sizes are used: smollm or a model folder.")
+    ] = None
     layers: Annotated[int | None, setting("With --device and --params: number of layers.", whole())] = None
     kv_heads: Annotated[int | None, setting("With --device and --params: number of key-value heads.", whole())] = None
     head_dim: Annotated[
@@ -61,16 +68,19 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Annotated[float, setting("Share of the time in which the device is busy.", share(zero=False))] = 1
     overhead_ms: Annotated[
         float | None,
-        setting("Fixed time of one model call; used with --item-ms, to compare two batch sizes.", millis(True)),
+        setting(
+            "Fixed time of one model call, in milliseconds. With --item-ms: compares two batch sizes.", millis(True)
+        ),
     ] = None
     item_ms: Annotated[
-        float | None, setting("Time that each row adds to a model call; used with --overhead-ms.", millis())
+        float | None,
+        setting("Time that each row adds to a model call, in milliseconds; used with --overhead-ms.", millis()),
     ] = None
     batch_from: Annotated[
-        int | None, setting("Batch size to compare from, in rows per call; used with --batch-to.", whole())
+        int | None, setting("Smaller batch size of the comparison, in rows per call; used with --batch-to.", whole())
     ] = None
     batch_to: Annotated[
-        int | None, setting("Larger batch size to compare with --batch-from, in rows per call.", whole())
+        int | None, setting("Larger batch size of the comparison, in rows per call; used with --batch-from.", whole())
     ] = None
     quantisation: Annotated[
         str | None, setting("Precision of a quantised model to compare with.", choice(tuple(QUANTISATION_SPEEDUP)))
@@ -90,9 +100,11 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     padding: Annotated[
         float | None,
-        setting("Current share of padding tokens, to compare with batches without padding.", _BELOW_ONE),
+        setting("Share of padding tokens now, to compare with batches without padding.", _BELOW_ONE),
     ] = None
-    spot_discount: Annotated[float | None, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = None
+    spot_discount: Annotated[
+        float | None, setting("Spot discount, as a share of the price, such as 60%.", _BELOW_ONE)
+    ] = None
 
     @property
     def asked(self) -> Conversation:

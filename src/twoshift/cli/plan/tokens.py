@@ -30,7 +30,7 @@ _OVERLAP = (
     "The savings are multiplied. On a real device they overlap: a full batch leaves less for quantisation to gain."
 )
 _ADVICE = {  # by the number of levers
-    0: "Add --padding, --spot-discount, --quantisation ... to see what each optimisation would save.",
+    0: "Add options such as --padding, --spot-discount or --quantisation to see what each optimisation would save.",
     1: "",
 }
 
@@ -65,7 +65,7 @@ def tokens_command(
         as_json,
         {**plain(made), "tokens_per_s": tokens_per_s, **_rates_data(rates)},
         *([] if rates is None else [rates.words, rates.shown()]),
-        table(["<lever", prices, "saves", "<why"], rows),
+        table(["<optimisation", prices, "saves", "<why"], rows),
         _ADVICE.get(len(made.levers), _OVERLAP),
     )
 
@@ -105,7 +105,7 @@ def _batch(settings: TokenSettings) -> Lever | None:
     if len(missing) == len(given):
         return None
     if missing:
-        accepted = "a value: larger batches need --overhead-ms, --item-ms, --batch-from and --batch-to"
+        accepted = "a value; a comparison of batch sizes needs --overhead-ms, --item-ms, --batch-from and --batch-to"
         raise InvalidInput(missing[0], None, accepted)
     cost = CallCost.line(given["overhead_ms"] / 1e3, given["item_ms"] / 1e3)
     return batch_lever(cost, given["batch_from"], given["batch_to"])
@@ -113,7 +113,9 @@ def _batch(settings: TokenSettings) -> Lever | None:
 
 def _quantisation(precision: str | None, speedup: float | None) -> Lever | None:
     if precision is None and speedup is not None:
-        raise InvalidInput("quantisation", None, f"one of {', '.join(QUANTISATION_SPEEDUP)}")
+        raise InvalidInput(
+            "quantisation", None, f"{' or '.join(QUANTISATION_SPEEDUP)}, because --quantisation-speedup is set"
+        )
     return None if precision is None else quantisation_lever(precision, speedup)
 
 
@@ -122,5 +124,5 @@ def _model(params: float | None, to_params: float | None, is_sized: bool) -> Lev
         return None
     if params is None or to_params is None:
         missing = "params" if params is None else "to_params"
-        raise InvalidInput(missing, None, "a value: a smaller model needs --params and --to-params")
+        raise InvalidInput(missing, None, "a value; a comparison with a smaller model needs --params and --to-params")
     return model_lever(params, to_params)

@@ -7,6 +7,6 @@ from twoshift.cli.commands import group
 __all__ = ["app"]
 
 app = group(
-    "Simulate the scheduling policies of the server under a virtual clock. The same seed gives the same result.",
+    "Simulate the scheduling policies of the server with a virtual clock. The same seed gives the same result.",
     "twoshift sim lanes --load 0.3 --background",
 )

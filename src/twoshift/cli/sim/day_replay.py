@@ -78,7 +78,7 @@ def _entries(path: str) -> Iterator[Any]:
             yield json.loads(line)
         except (ValueError, RecursionError):
             cut = number == len(lines) and not line.endswith("\n")
-            accepted = "a complete line: the log is truncated here" if cut else "a JSON object on each line"
+            accepted = "a complete line; the log is truncated here" if cut else "a JSON object on each line"
             raise InvalidInput(f"line {number}", line, accepted) from None
 
 
@@ -96,7 +96,7 @@ def _told(step: ReplayedScale) -> dict[str, Any]:
 
 def _reason(scale: Any) -> str:
     """Of both shifts, where the second has a say."""
-    for_jobs = f"; for jobs {scale.workers.reason}" if scale.workers.target else ""
+    for_jobs = f"; for jobs: {scale.workers.reason}" if scale.workers.target else ""
     return f"{scale.replicas.reason}{for_jobs}"
 
 
@@ -106,7 +106,7 @@ def _comparison(day: _Day) -> list[Any]:
         return [*_changes(day), words]
     rows = [[step.at, _reason(step.recorded), _reason(step.decided)] for step in day.differences[:_SHOWN]]
     found = table(["<at", "<recorded", "<decided"], rows, title="Decisions that differ")
-    more = f" The first {_SHOWN} are shown." if len(day.differences) > _SHOWN else ""
+    more = f" The table shows the first {_SHOWN}." if len(day.differences) > _SHOWN else ""
     return [found, f"{len(day.differences):,} of {day.decisions:,} decisions differ from the recorded ones.{more}"]
 
 
@@ -114,7 +114,9 @@ def _changes(day: _Day) -> list[Any]:
     if not day.changes:
         return []
     rows = [[step.at, f"{step.recorded.target}", _reason(step.recorded)] for step in day.changes[-_SHOWN:]]
-    shown = f"The last {_SHOWN} of {len(day.changes):,} changes" if len(day.changes) > _SHOWN else "Changes"
+    shown = (
+        f"The last {_SHOWN} of {len(day.changes):,} changes" if len(day.changes) > _SHOWN else "Changes of the fleet"
+    )
     return [table(["<at", "replicas", "<why"], rows, title=shown)]
 
 
@@ -127,10 +129,14 @@ def _what_if(day: _Day, overrides: dict[str, Any]) -> list[Any]:
         if (pair := (step.recorded.target, step.decided.target)) != last:
             rows.append([step.at, f"{pair[0]}", f"{pair[1]}", _reason(step.decided)])
         last = pair
-    found = [table(["<at", "was", "would be", "<why"], rows[:_SHOWN], title=f"With {settings}")] if rows else []
+    found = (
+        [table(["<at", "recorded replicas", "new replicas", "<why"], rows[:_SHOWN], title=f"With {settings}")]
+        if rows
+        else []
+    )
     hours = [pretty(each / 3600) for each in (day.recorded_replica_s, day.decided_replica_s)]
     return [
         *found,
         f"With {settings}, {len(targets):,} of {day.decisions:,} decisions ask for a different number of replicas: "
-        f"{hours[1]} replica-hours instead of {hours[0]}. The observations are those of the recorded fleet.",
+        f"{hours[1]} replica-hours instead of {hours[0]}. The load is as recorded and does not react to new decisions.",
     ]

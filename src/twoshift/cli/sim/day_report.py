@@ -47,7 +47,7 @@ def _cards(spec: DaySpec, result: DayResult) -> list[report.Card]:
         ),
         report.Card("Batch finished", finished, "after the start", "good" if done else "bad"),
         report.Card("Cost", _usd(ours.usd), f"two fleets {_usd(result.separate_usd)}"),
-        report.Card("Saved", f"{result.saved_share:.0%}", "against two autoscaled fleets"),
+        report.Card("Saved", f"{result.saved_share:.0%}", "compared with two autoscaled fleets"),
     ]
 
 
@@ -68,9 +68,9 @@ def _traffic(result: DayResult) -> report.Figure:
 def devices_figure(result: DayResult) -> report.Figure:
     """Device by device: live, harvested, batch only, idle."""
     series = [
-        _series(result, "live", lambda t: t.live_devices, "blue"),
-        _series(result, "used by batch rows", lambda t: t.harvested_devices, "teal"),
-        _series(result, "batch only", lambda t: float(t.workers), "orange"),
+        _series(result, "live rows", lambda t: t.live_devices, "blue"),
+        _series(result, "batch rows in idle time", lambda t: t.harvested_devices, "teal"),
+        _series(result, "batch workers", lambda t: float(t.workers), "orange"),
         _series(result, "idle", lambda t: t.idle_devices, "muted"),
     ]
     return report.area_chart("Use of the devices", series, _HOUR, report.Axis("devices"))
@@ -98,7 +98,7 @@ def _dollars(result: DayResult) -> report.Figure:
 
 def _hours(result: DayResult) -> report.Block:
     ours, alone = result.together, result.online_alone
-    headers = ["fleet", "live h", "batch in idle time h", "batch only h", "idle h", "usd"]
+    headers = ["fleet", "live rows h", "batch rows in idle time h", "batch workers h", "idle h", "usd"]
     rows = [
         ["one", ours.live_hours, ours.harvested_hours, ours.dedicated_hours, ours.idle_hours, ours.usd],
         ["two", alone.live_hours, 0, result.batch_alone_hours, alone.idle_hours, result.separate_usd],

@@ -37,8 +37,8 @@ def day_command(*, as_json: JsonFlag = False, **given: Any) -> int:
     """Simulate an autoscaled fleet over a day of traffic, with batch rows in its idle time.
 
     The result is compared with two separate fleets for the same work: an online fleet with the same autoscaler, and
-    batch workers that are paid only while they work. With --replay, no traffic is simulated: the policy repeats the
-    decisions in the log of a server's autoscaler, and the exit code is 1 if a decision differs.
+    batch workers that are paid only while they work. With --replay, no traffic is simulated: the policy decides again
+    on the observations in the log of a server's autoscaler. The exit code is then 1 if a decision differs.
     """
     said = given_of(DaySettings, given)
     _check_replay(said)
@@ -171,20 +171,20 @@ def day_words(spec: DaySpec, result: DayResult) -> str:
     saving = f"{saved:.0%} less than" if saved >= 0 else f"{-saved:.0%} more than"
     lines = [
         f"One fleet costs ${ours.usd:,.2f}: {saving} two fleets with the same autoscaler "
-        f"(${result.separate_usd:,.2f}); two fleets, the online one sized for its peak, cost "
-        f"${result.static_usd:,.2f}.",
-        "Live h: device hours for live rows; harvest h: batch rows in the idle time of live replicas; batch h: "
-        "dedicated batch workers. p99 covers answered rows; the others were refused immediately.",
+        f"(${result.separate_usd:,.2f}). Two fleets cost ${result.static_usd:,.2f} if the online fleet has no "
+        "autoscaler and is sized for its peak.",
+        "Device hours: live h are for live rows, harvest h for batch rows in the idle time of live replicas, and batch "
+        "h for dedicated batch workers. p99 is that of the answered rows; all other rows were refused immediately.",
     ]
     lost = result.online_alone.in_slo - ours.in_slo
     if lost > 0.005:
         lines.append(
-            f"With batch work, {lost:.1%} fewer live requests are answered inside the SLO: bursts arrive while the "
-            "device runs a background call. A smaller --call-budget-ms avoids this."
+            f"Batch work lowers the share of live requests inside the SLO by {100 * lost:.1f} percentage points, "
+            "because some bursts arrive during a background call. A smaller --call-budget-ms avoids this."
         )
     if spec.batch_items:
         share_done = ours.batch_done / spec.batch_items
-        when = "" if ours.batch_finished_hour is None else f" after {ours.batch_finished_hour:.1f} h"
+        when = "" if ours.batch_finished_hour is None else f" done after {ours.batch_finished_hour:.1f} h"
         more = "" if share_done >= 1 else " The remaining rows need a higher --max-devices."
         lines.append(f"Batch: {format_count(ours.batch_done)} rows ({share_done:.0%}){when}.{more}")
     return "\n".join(lines)

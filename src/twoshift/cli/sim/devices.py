@@ -34,7 +34,7 @@ def chosen_server(source: str) -> ServedCurves:
     from twoshift.sim.served import read_served
 
     if not source.startswith(("http://", "https://")):
-        text = read_text(source, "--server", "the reply of GET /v1/derived/{model}")
+        text = read_text(source, "--server", "the URL of a server, or a file with the reply of GET /v1/derived/{model}")
         try:
             return read_served(json.loads(text), "--server")
         except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ def chosen_server(source: str) -> ServedCurves:
         served = [each["id"] for each in server.get("/v1/models")["data"]]
         if len(served) != 1:
             accepted = (
-                f"a server with one model, or {address.rstrip('/')}/v1/derived/NAME with a NAME of {', '.join(served)}"
+                f"a server with one model, or {address.rstrip('/')}/v1/derived/NAME with a name of {', '.join(served)}"
             )
             raise InvalidInput("--server", source, accepted)
         model = served[0]

@@ -66,7 +66,10 @@ def _done(outcome: JobOutcome, name: str) -> report.Series:
 
 
 def _figures(study: JobStudy) -> report.Block:
-    headers = ["speculation", "p10", "p50", "p90", "p99", "makes window", "lost", "duplicated", "preemptions", "usd"]
+    headers = [
+        *("speculation", "finish p10", "finish p50", "finish p90", "finish p99", "in window"),
+        *("time lost", "time duplicated", "preemptions", "usd"),
+    ]
     rows = [
         [
             "yes" if each.speculate else "no",

@@ -12,7 +12,7 @@ from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import app
 from twoshift.cli.sim.settings import SimJobSettings
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def job_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     settings = SimJobSettings(**given_of(SimJobSettings, given))
     check_writable(settings.report, "--report")
     if settings.workers is not None and settings.max_workers is not None:
-        raise InvalidInput("--max-workers", settings.max_workers, "either --workers or --max-workers, not both")
+        raise Inapplicable("--max-workers", settings.max_workers, "with --workers: use only one of the two")
     with progress_bar("Simulating the job") as progress:
         study = simulate_job(_spec(settings), lambda done, of: progress(done / of))
     if settings.report:
@@ -90,7 +90,7 @@ def job_data(study: JobStudy) -> dict[str, Any]:
 
 
 def _table(study: JobStudy) -> Any:
-    columns = ["<copies", "p50", "p90", "latest", "in window", "lost", "twice", "usd"]
+    columns = ["<copies", "p50", "p90", "latest", "in window", "time lost", "time duplicated", "usd"]
     rows = [
         [
             "yes" if each.speculate else "no",
@@ -127,18 +127,18 @@ def _scaled(study: JobStudy) -> list[str]:
     mean = sum(run.paid_s for run in runs) / max(1e-9, sum(run.finish_s for run in runs))
     early_s = window_s - study.with_speculation.finish_s.p50
     when = f"{format_duration(abs(early_s))} {'before' if early_s >= 0 else 'after'} the end of the window"
-    return [f"1 to {most:,} workers, {pretty(mean, 3)} on average; half of the runs end {when}."]
+    return [f"The job uses 1 to {most:,} workers, {pretty(mean, 3)} on average. Half of the runs end {when}."]
 
 
 def _advice(study: JobStudy) -> list[str]:
     spec, late_s = study.spec, study.with_speculation.finish_s.p90
     workers = math.ceil(min(spec.workers * late_s / spec.window_s, 1e15))
     if late_s == math.inf:
-        return ["Shorter --shard-seconds lose less at each preemption."]
+        return ["A smaller --shard-seconds loses less work at each preemption."]
     if late_s > spec.window_s:
-        return [f"The job misses the window: about {workers:,} workers would finish in time in nine of ten runs."]
+        return [f"The job can miss the window: about {workers:,} workers would finish in time in nine of ten runs."]
     if workers <= 0.75 * spec.workers:
-        return [f"The window is wide: about {workers:,} workers would also finish in time."]
+        return [f"The window is longer than needed: about {workers:,} workers would also finish in time."]
     return []
 
 
@@ -158,7 +158,7 @@ def job_words(study: JobStudy) -> str:
     for forecast in yes.runs[0].forecasts:
         if forecast.outlook.eta_s is not None:
             lines.append(
-                f"At {forecast.share:.0%} of the work, the forecast of the duration was "
-                f"{format_duration(forecast.outlook.eta_s)}; that run took {format_duration(forecast.finish_s)}."
+                f"When {forecast.share:.0%} of the first run was done, its predicted duration was "
+                f"{format_duration(forecast.outlook.eta_s)}; the run took {format_duration(forecast.finish_s)}."
             )
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import app
 from twoshift.cli.sim.devices import chosen_device, chosen_server, read_trace
 from twoshift.cli.sim.settings import LanesSettings
-from twoshift.errors import Inapplicable, InvalidInput
+from twoshift.errors import Inapplicable, Malformed
 
 if TYPE_CHECKING:
     from twoshift.sim.lanes import LanesResult, LanesSpec
@@ -45,8 +45,8 @@ def lanes_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     check_writable(report, "--report", others=[settings.trace, record])
     check_writable(record, "--record", others=[settings.trace])
     if record and settings.shown_policies != ("twoshift",):
-        why = "with --compare: only one policy can be recorded" if settings.compare else "without --policy twoshift"
-        raise Inapplicable("record", record, f"{why}, because the other policies write no journal")
+        option = "with --compare" if settings.compare else "without --policy twoshift"
+        raise Inapplicable("record", record, f"{option}, because only the policy `twoshift` writes a journal")
     spec = _spec(settings)
     results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in settings.shown_policies}
     if report:
@@ -117,7 +117,7 @@ def _served_spec(served: ServedCurves, settings: LanesSettings, arrivals: Arriva
         slo_s = limits.slo_s if slo_ms is None else slo_ms / 1e3
         limits = dataclasses.replace(limits, slo_s=slo_s, call_budget_s=budget_s)
     if limits.slo_s is None:
-        raise InvalidInput("--server", None, "a server with an SLO")
+        raise Malformed("--server", "a server with an SLO; this server has none, so set --slo-ms")
     tokens = served.row_tokens if arrivals is None else max(1, round(float(arrivals.tokens.mean())))
     return LanesSpec(
         served.whole,
@@ -154,7 +154,7 @@ def _data(result: LanesResult) -> dict[str, Any]:
 
 
 def _table(results: dict[str, LanesResult]) -> Any:
-    columns = ["<policy", "p50 ms", "p99 ms", "offered/s", "in SLO/s", "share", "batch/s", "busy"]
+    columns = ["<policy", "p50 ms", "p99 ms", "offered rows/s", "rows/s in SLO", "share in SLO", "batch rows/s", "busy"]
     rows = [
         [
             name,
@@ -173,7 +173,7 @@ def _table(results: dict[str, LanesResult]) -> Any:
 
 def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
-    calls = f"calls of {spec.max_batch} rows" if spec.given is None else "the largest calls that its SLO allows"
+    calls = f"calls of {spec.max_batch} rows" if spec.given is None else "the largest calls that the SLO allows"
     lines = [f"Capacity is {pretty(capacity)} rows/s in {calls}; the SLO is {spec.slo_s * 1e3:g} ms."]
     lines.append("The p99 covers answered rows only; the share inside the SLO covers all offered rows.")
     if "twoshift" in results:
@@ -191,12 +191,13 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     if "strict" in results and "twoshift" in results and results["strict"].background_per_s:
         gain = results["twoshift"].background_per_s / results["strict"].background_per_s
         lines.append(
-            f"Adding batch rows to live calls runs {gain:.1f} times as many background rows as strict priority."
+            f"The policy `twoshift` adds batch rows to live calls; it runs {gain:.1f} times as many background rows as "
+            "the policy `strict`."
         )
     if len(results) > 1:
         lines.append(
-            "strict: live rows first, live and batch rows in separate calls. window: waits up to 5 ms to fill a "
-            "batch. "
-            "greedy: adds batch rows to live calls without a limit. window and greedy refuse no request, however late."
+            "The policy `strict` runs live rows first, and never live and batch rows in one call. The policy `window` "
+            "waits up to 5 ms to fill a call. The policy `greedy` adds batch rows to live calls without a limit. "
+            "`window` and `greedy` refuse no request, even if the answer will be late."
         )
     return "\n".join(lines)

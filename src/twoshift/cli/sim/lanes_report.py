@@ -56,7 +56,7 @@ def device_line(spec: LanesSpec) -> str:
     cost = spec.cost
     row_ms = 1e3 * cost.row_s(spec.row_tokens, spec.row_tokens)
     return (
-        f"{cost.shape}: {1e3 * cost.overhead_s:.4g} ms per call + {row_ms:.4g} ms per row, "
+        f"Curve: {1e3 * cost.overhead_s:.4g} ms per call + {row_ms:.4g} ms per row, "
         f"at most {spec.max_batch} rows per call, SLO {1e3 * spec.slo_s:g} ms, "
         f"budget {1e3 * spec.limits.budget_s:g} ms, seed {spec.seed}"
     )
@@ -80,12 +80,22 @@ def _cards(spec: LanesSpec, results: Mapping[str, LanesResult]) -> list[report.C
             f"of {format_count(result.offered_per_s)} rows/s",
             "good" if result.in_slo >= 0.99 else "bad",
         ),
-        report.Card("Background", format_count(result.background_per_s), "rows/s"),
+        report.Card("Background rows", format_count(result.background_per_s), "rows/s"),
     ]
 
 
 def _table(results: Mapping[str, LanesResult]) -> report.Block:
-    headers = ["policy", "p50 ms", "p99 ms", "offered/s", "goodput/s", "refused", "dropped", "background/s", "busy"]
+    headers = [
+        "policy",
+        "p50 ms",
+        "p99 ms",
+        "offered rows/s",
+        "rows/s in SLO",
+        "refused",
+        "dropped",
+        "background rows/s",
+        "busy",
+    ]
     rows = [
         [
             name,

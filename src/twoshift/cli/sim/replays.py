@@ -19,10 +19,10 @@ __all__ = ["replay_command"]
 
 @command(app, "replay", "twoshift sim replay journal.jsonl")
 def replay_command(
-    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="File that `sim lanes --record` wrote.")],
+    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="File that `twoshift sim lanes --record` wrote.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Replay a journal of `sim lanes --record`, and check that every decision is identical."""
+    """Replay a journal of `twoshift sim lanes --record`, and check that every decision is identical."""
     from twoshift.policy.journal import replay
 
     lines = read_text(journal, "JOURNAL", "a journal").splitlines()
@@ -44,7 +44,9 @@ def _entry(line: str, number: int) -> list[Any]:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
     if isinstance(entry, dict) and number == 1:
         raise InvalidInput(
-            "JOURNAL", line, "a file written by `sim lanes --record`; for a decision log, use `sim day --replay`"
+            "JOURNAL",
+            line,
+            "a file written by `twoshift sim lanes --record`; for a decision log, use `twoshift sim day --replay`",
         )
     if not isinstance(entry, list) or not entry:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line")

@@ -44,7 +44,7 @@ def replay_rollout(path: str, report: str | None, as_json: bool) -> int:
 
 def _entries(path: str) -> list[list[Any]]:
     found = list[list[Any]]()
-    for number, line in enumerate(read_text(path, "--replay", "a rollout's record").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, "--replay", "the record of a rollout").splitlines(), start=1):
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):

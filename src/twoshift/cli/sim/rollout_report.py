@@ -26,7 +26,7 @@ def rollouts_report(studies: Mapping[str, RolloutStudy], entries: Mapping[str, l
 
 
 def _table(studies: Mapping[str, RolloutStudy]) -> report.Block:
-    headers = ["scenario", "promoted", "rolled back", "requests", "answered by the candidate", "largest share", "time"]
+    headers = ["scenario", "promoted", "rolled back", "requests", "answered by candidate", "largest share", "time"]
     rows = [
         [
             name,

@@ -38,8 +38,8 @@ _MOST_REQUESTS = 60_000  # of one rollout, unless its scenario says otherwise
 def rollout_command(*, as_json: JsonFlag = False, **given: Any) -> None:
     """Simulate rollouts: which candidates are promoted or rolled back, and after how many requests.
 
-    --stable-failures, --candidate-failures, --slower and --disagreement describe a candidate of your own; without them
-    the built-in scenarios run.
+    --stable-failures, --candidate-failures, --slower and --disagreement describe a candidate of your own. Without these
+    options, the built-in scenarios run.
     """
     settings = RolloutSimSettings(**given_of(RolloutSimSettings, given))
     record, report = settings.record, settings.report
@@ -147,18 +147,18 @@ def _table(studies: dict[str, RolloutStudy]) -> Any:
             f"{study.median('largest_share'):.0%}",
             format_duration(data["median_seconds"]),
         ])  # fmt: skip
-    return table(columns, rows, title="Rollouts, by defect of the candidate")
+    return table(columns, rows, title="Results of the rollouts by scenario")
 
 
 def _words(studies: dict[str, RolloutStudy]) -> str:
     from twoshift.sim.rollout import SCENARIOS
 
     lines = [
-        "exposed: live requests that the candidate answered before it was promoted or rolled back; failed: how many of "
-        "these requests failed, on average; share: the candidate's largest share. Requests, shares and times are "
-        "medians."
+        "Exposed requests are live requests that the candidate answered before it was promoted or rolled back; the "
+        "column `failed` is the mean number of exposed requests that failed. The share is the candidate's largest "
+        "share. Requests, shares and times are medians."
     ]
     for name, study in studies.items():
-        about = f"{SCENARIOS[name][0]}: " if name in SCENARIOS else ""
-        lines.append(f"{name}: {about}{study.runs[0].decision.reason}")
+        about = f" ({SCENARIOS[name][0]})" if name in SCENARIOS else ""
+        lines.append(f"{name}{about}: {study.runs[0].decision.reason}")
     return "\n".join(lines)

@@ -15,28 +15,29 @@ __all__ = ["POLICIES", "DaySettings", "LanesSettings", "RolloutSimSettings", "Si
 POLICIES = ("twoshift", "strict", "window", "greedy")
 _ROWS = whole(most=1_000_000)
 _FILE = text("FILE")
-_MAX_BATCH, _SLO = "Maximum number of rows per call.", "Latency objective of a live request."
+_MAX_BATCH, _SLO = "Maximum number of rows per call.", "Latency objective of a live request, in milliseconds."
 _RECORDED = "With --replay: override the recorded"
 
 OverheadMs = Annotated[
-    float | None, setting("Fixed time of a forward call.", millis(True), shown="4, without --profile")
+    float | None, setting("Fixed time of a forward call, in milliseconds.", millis(True), shown="4, without --profile")
 ]
 ItemMs = Annotated[
-    float | None, setting("Time that each item adds to a forward call.", millis(), shown="0.25, without --profile")
+    float | None,
+    setting("Time that each item adds to a forward call, in milliseconds.", millis(), shown="0.25, without --profile"),
 ]
 CallBudgetMs = Annotated[
     float | None,
     setting(
-        "Maximum duration of a model call with batch rows.",
+        "Maximum duration of a model call with batch rows, in milliseconds.",
         millis(),
         shown="the duration above which larger calls gain little, at most SLO / 2",
     ),
 ]
-Seed = Annotated[int, setting("Random seed.", whole(least=0))]
+Seed = Annotated[int, setting("Random seed; the same seed gives the same result.", whole(least=0))]
 ReportFile = Annotated[str | None, setting("Write a report with charts to this HTML file.", _FILE)]
-SpotDiscount = Annotated[float, setting("Spot discount, as a share of the price.", share(one=False))]
+SpotDiscount = Annotated[float, setting("Spot discount, as a share of the price, such as 60%.", share(one=False))]
 TraceFile = Annotated[
-    str | None, setting("CSV file with the arrival times of requests: columns TIMESTAMP, ContextTokens.", _FILE)
+    str | None, setting("CSV file of requests with the columns TIMESTAMP (arrival time) and ContextTokens.", _FILE)
 ]
 
 
@@ -50,7 +51,9 @@ class DaySettings(msgspec.Struct, frozen=True, kw_only=True):
     peak: Annotated[
         float, setting("Live rows per second in the busiest hour, without --trace.", count(), shown="20000")
     ] = 20_000.0
-    trough: Annotated[float, setting("Load in the quietest hour, as a share of the peak.", share(zero=False))] = 0.2
+    trough: Annotated[float, setting("Load in the quietest hour, as a share of the peak load.", share(zero=False))] = (
+        0.2
+    )
     batch_items: Annotated[
         float, setting("Number of batch rows to process within the day.", count(zero=True), shown="400M")
     ] = 4e8
@@ -70,7 +73,7 @@ class DaySettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 1
     replay: Annotated[
         str | None,
-        setting("Repeat the decisions in a server's log of scaling decisions, and show which of them differ.", _FILE),
+        setting("Decide again on the observations in a server's scaling log, and show which decisions differ.", _FILE),
     ] = None
     min_replicas: Annotated[int | None, setting(f"{_RECORDED} minimum number of replicas.", _ROWS)] = None
     max_replicas: Annotated[int | None, setting(f"{_RECORDED} maximum number of replicas.", _ROWS)] = None
@@ -94,12 +97,12 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_workers: Annotated[
         int | None,
         setting(
-            "Maximum number of workers; the simulated job uses as many as its window needs, as with `run --workers "
-            "auto`.",
+            "Maximum number of workers; the simulated job uses as many as its window needs, as with `twoshift run "
+            "--workers auto`.",
             whole(most=10_000),
         ),
     ] = None
-    rate: Annotated[float, setting("Items per second of a healthy worker.", count())] = 100.0
+    rate: Annotated[float, setting("Number of items that a healthy worker processes per second.", count())] = 100.0
     window: Annotated[
         float, setting("Time until the job must be done, counted from its start.", duration(), shown="12h")
     ] = 43200.0
@@ -111,12 +114,16 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
             shown="60s, or less so that each worker gets at least twenty shards",
         ),
     ] = None
-    preemptions_per_hour: Annotated[float, setting("Preemptions of one worker per hour.", count(zero=True))] = 0.1
+    preemptions_per_hour: Annotated[
+        float, setting("Average number of preemptions of one worker per hour.", count(zero=True))
+    ] = 0.1
     restart: Annotated[float, setting("Time until a replacement worker is ready.", duration(zero=True), shown="2m")] = (
         120.0
     )
     stragglers: Annotated[float, setting("Share of the time in which a worker is slow.", share(one=False))] = 0.05
-    slowdown: Annotated[float, setting("Slowdown factor of a slow worker.", count(least=1))] = 3.0
+    slowdown: Annotated[
+        float, setting("Slowdown of a slow worker: 3 means three times as long per item.", count(least=1))
+    ] = 3.0
     price: Annotated[float, setting("Price of one worker in dollars per hour, before the discount.", usd())] = 2.50
     spot_discount: SpotDiscount = 0.6
     runs: Annotated[
@@ -139,17 +146,18 @@ class LanesSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: Annotated[int | None, setting(_MAX_BATCH, _ROWS, shown="32, without --server")] = None
     slo_ms: Annotated[float | None, setting(_SLO, millis(), shown="50, without --server")] = None
     load: Annotated[
-        float, setting("Live load, as a share of capacity at --max-batch.", share(zero=False, most=20.0))
+        float,
+        setting("Live load, as a share of the capacity with --max-batch rows per call.", share(zero=False, most=20.0)),
     ] = 0.3
     background: Annotated[bool, setting("Add an endless backlog of batch rows.", FLAG, "--background")] = False
-    policy: Annotated[str, setting("Scheduling policy.", choice(POLICIES))] = "twoshift"
+    policy: Annotated[str, setting("Scheduling policy to simulate.", choice(POLICIES))] = "twoshift"
     compare: Annotated[bool, setting("Run all policies on the same arrivals.", FLAG, "--compare")] = False
     call_budget_ms: CallBudgetMs = None
     seconds: Annotated[float, setting("Simulated time, without --trace.", duration(), shown="60s")] = 60.0
     noise: Annotated[
         float | None,
         setting(
-            "Random spread of call times around the cost curve.",
+            "Random spread of the call times around the cost curve, as a share of the time.",
             share(),
             shown="0; with --server, the observed spread",
         ),
@@ -172,18 +180,24 @@ class LanesSettings(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     replicas: Annotated[int, setting("Number of replica processes, each with its own device.", whole(most=64))] = 1
-    host_ms: Annotated[float | None, setting("CPU time to read and prepare one request.", millis(True), shown="0")] = (
-        None
-    )
-    reply_ms: Annotated[float | None, setting("CPU time to send one reply.", millis(True), shown="0")] = None
+    host_ms: Annotated[
+        float | None, setting("CPU time to read and prepare one request, in milliseconds.", millis(True), shown="0")
+    ] = None
+    reply_ms: Annotated[
+        float | None, setting("CPU time to send one reply, in milliseconds.", millis(True), shown="0")
+    ] = None
     front_ms: Annotated[
         float | None,
-        setting("With several replicas: time that the front-end process spends per request.", millis(True), shown="0"),
+        setting(
+            "With several replicas: time that the front-end process spends per request, in milliseconds.",
+            millis(True),
+            shown="0",
+        ),
     ] = None
     seed: Seed = 1
-    record: Annotated[str | None, setting("Write every event and decision to this file, for `sim replay`.", _FILE)] = (
-        None
-    )
+    record: Annotated[
+        str | None, setting("Write every event and decision to this file, for `twoshift sim replay`.", _FILE)
+    ] = None
     report: ReportFile = None
 
     @property
@@ -218,7 +232,7 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     slower: Annotated[
         float | None,
-        setting("Latency of the candidate, as a multiple of the stable version's.", factor(), shown="1"),
+        setting("Latency of the candidate, as a multiple of the stable version's latency.", factor(), shown="1"),
     ] = None
     disagreement: Annotated[
         float | None, setting("Share of rows that the candidate answers differently.", share(), shown="0")
@@ -229,12 +243,12 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
         "1%,5%,25%,100%"
     )
     alpha: Annotated[
-        float, setting("Chance that a candidate as good as the stable version is rolled back.", share())
+        float, setting("Maximum probability that a candidate as good as the stable version is rolled back.", share())
     ] = 0.01
     no_shadow: Annotated[
         bool, setting("Skip the shadow stage, and begin with the first share of live requests.", FLAG, "--no-shadow")
     ] = False
-    runs: Annotated[int, setting("Rollouts simulated per scenario.", whole(most=100_000))] = 20
+    runs: Annotated[int, setting("Number of simulated rollouts per scenario.", whole(most=100_000))] = 20
     seed: Seed = 1
     record: Annotated[
         str | None,
@@ -242,7 +256,9 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     replay: Annotated[
         str | None,
-        setting("Repeat the decisions in a log of --record or of a server, and show which of them differ.", _FILE),
+        setting(
+            "Decide again on the evidence in a log of --record or of a server, and show which decisions differ.", _FILE
+        ),
     ] = None
     report: Annotated[
         str | None,

@@ -33,7 +33,7 @@ class LlmObjective:
             if not 0 < value < math.inf:
                 raise InvalidInput(name, value, "a number of seconds above 0")
         if self.live_slowdown is not None and not 1 <= self.live_slowdown < math.inf:
-            raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")
+            raise InvalidInput("live_slowdown", self.live_slowdown, "a finite number of at least 1")
         if self.max_waiting < 1:
             raise InvalidInput("max_waiting", self.max_waiting, "at least 1")
 

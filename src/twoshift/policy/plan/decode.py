@@ -45,6 +45,6 @@ def decode_within(cost: Curve, tpot_s: float, quantile: float = 0.9, most: int =
         raise InvalidInput(
             "tpot_ms",
             round(1e3 * tpot_s, 3),
-            f"at least {1e3 * alone:.3g}: a single sequence takes this many milliseconds per token",
+            f"a number of at least {1e3 * alone:.3g}; a single sequence takes this many milliseconds per token",
         )
     return decode_rate(cost, low, quantile)

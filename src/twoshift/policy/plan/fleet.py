@@ -42,7 +42,7 @@ class FleetAsk:
         if not 0 <= self.spot_discount < 1:
             raise InvalidInput("spot_discount", self.spot_discount, "a share from 0 to below 1")
         if min(self.shard_seconds, self.items / self.rate) > self.window_s:
-            accepted = f"at most the window of {self.window_s:g} s: workers cannot share a shard"
+            accepted = f"a time of at most the window of {self.window_s:g} s, because workers cannot share a shard"
             raise InvalidInput("shard_seconds", self.shard_seconds, accepted)
 
 
@@ -93,7 +93,7 @@ def _preemption_stretch(ask: FleetAsk, shard_s: float) -> float:
     """
     per_s = ask.preemptions_per_hour / 3600
     if per_s * shard_s > 10:
-        accepted = f"far less than the {1 / per_s:.3g} s between preemptions: a longer shard would never finish"
+        accepted = f"a time far below the {1 / per_s:.3g} s between two preemptions; a longer shard would never finish"
         raise InvalidInput("shard_seconds", ask.shard_seconds, accepted)
     per_shard = per_s * shard_s
     begun_again = math.expm1(per_shard) / per_shard if per_shard > 1e-9 else 1.0

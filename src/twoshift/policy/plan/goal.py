@@ -82,7 +82,7 @@ def plan_goal(ask: GoalAsk, curve: Curve, row: RowSize) -> GoalPlan:
         raise InvalidInput(
             "p99_ms",
             f"{1e3 * ask.p99_s:g}",
-            f"at least {2e3 * alone_s:.3g}: two calls with one row each take this many milliseconds",
+            f"a number of at least {2e3 * alone_s:.3g}; two calls with one row each take this many milliseconds",
         )
     live = batch / curve.seconds(row.call(batch))
     beside = _rate(curve, row, min(_LARGEST_CALL, max(1, largest_batch(curve, ask.p99_s - alone_s, row))))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 
 __all__ = ["HybridAsk", "HybridPlan", "HybridPoint", "plan_hybrid"]
 
@@ -54,13 +54,17 @@ class HybridPlan:
 
 def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
     """From how often each key was asked for; raises InvalidInput where a count is none, or there are more than keys."""
-    if not counts or min(counts) < 1:
+    if not counts:
+        raise Malformed("trace", "a file with at least one request; this file has none")
+    if min(counts) < 1:
         raise InvalidInput(
-            "trace", "empty" if not counts else min(counts), "at least one key, and at least one request per key"
+            "trace",
+            "empty" if not counts else min(counts),
+            "a trace with at least one key, and at least one request per key",
         )
     total = len(counts) if ask.keys is None else ask.keys
     if total < len(counts):
-        raise InvalidInput("keys", total, f"at least {len(counts):,}, the number of keys in the trace")
+        raise InvalidInput("keys", total, f"a number of at least {len(counts):,}, the keys in the trace")
     often = sorted(counts, reverse=True)
     per_refresh = [count * ask.refresh_s / ask.trace_s for count in often]
     saved = [each * ask.live_row_usd - ask.batch_row_usd for each in per_refresh]

@@ -77,7 +77,7 @@ def quantisation_lever(precision: str, speedup: float | None = None) -> Lever:
     gain = QUANTISATION_SPEEDUP[precision] if speedup is None else speedup
     if not (math.isfinite(gain) and gain > 0):
         raise InvalidInput("quantisation_speedup", gain, "a finite number above 0")
-    source = "assumed; measure yours" if speedup is None else "as given"
+    source = "assumed; --quantisation-speedup sets it" if speedup is None else "as given"
     return Lever("quantisation", 1 / gain, f"{precision}, {gain:g}x the tokens per second ({source})")
 
 

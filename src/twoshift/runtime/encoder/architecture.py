@@ -179,7 +179,7 @@ def _modernbert(config: Fields) -> Architecture:
         "sliding_attention" if i % every else "full_attention" for i in range(layers)
     )
     if len(kinds) != layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        accepted = f"{layers} values, each sliding_attention or full_attention: one for each layer"
+        accepted = f"a list of {layers} values, one for each layer: sliding_attention or full_attention"
         raise InvalidInput(f"{config.path}: layer_types", kinds, accepted)
     full, sliding = _ropes(config)
     rotary = Rotary(
@@ -230,5 +230,5 @@ def _generic(config: Fields, model_type: str) -> Architecture:
 def _hidden_and_heads(config: Fields) -> tuple[int, int]:
     hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
     if hidden % heads:
-        raise InvalidInput(f"{config.path}: num_attention_heads", heads, f"a divisor of hidden_size, {hidden}")
+        raise InvalidInput(f"{config.path}: num_attention_heads", heads, f"a divisor of hidden_size, which is {hidden}")
     return hidden, heads

@@ -70,7 +70,8 @@ class ExportedGraph:
         except Exception as error:  # onnxruntime's errors have no common parent
             raise Broken(f"{self.path}: the graph cannot run a row of {size} tokens: {first_line(error)}") from error
         if answer.shape[:1] != (1,):
-            raise InvalidInput(f"{self.path}: {self.output}", list(answer.shape), "one output row per input row")
+            found = f"the shape {list(answer.shape)} for one input row"
+            raise InvalidInput(f"{self.path}: {self.output}", found, "one output row per input row")
         return answer
 
 
@@ -81,7 +82,7 @@ def _dtype(node: Any, path: Path) -> Any:
         raise InvalidInput(f"{path}: {node.name}", shown, accepted)
     if isinstance(node.shape[0], int):
         accepted = "a dynamic first axis: export the model with dynamic axes"
-        raise InvalidInput(f"{path}: {node.name}", f"{node.shape[0]} rows, fixed", accepted)
+        raise InvalidInput(f"{path}: {node.name}", f"a fixed number of {node.shape[0]} rows", accepted)
     return _DTYPES[node.type]
 
 

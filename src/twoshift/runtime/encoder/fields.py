@@ -54,7 +54,7 @@ class Fields:
         value = self._values.get(key)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-            raise InvalidInput(f"{self.path}: {key}", value, "a number above 0, within a float's range")
+            raise InvalidInput(f"{self.path}: {key}", value, "a finite number above 0")
         return float(value)
 
     def text(self, key: str, default: str = "") -> str:

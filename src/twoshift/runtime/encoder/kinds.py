@@ -104,15 +104,15 @@ _FOLDERS: tuple[tuple[Callable[[Path], str | None], str], ...] = (
     *((_headed(ending), "({}) " + told) for ending, told in _HEADS),
 )  # fmt: skip
 _FILES = {
-    ".gguf": "is a GGUF file, which llama.cpp reads; serve it with llama-server and use that server as the "
-    "model (http://host:port/v1#name), or use the model's Hugging Face folder",
+    ".gguf": "is a GGUF file, which llama.cpp reads; serve the file with llama-server and use that server as "
+    "the model (http://host:port/v1#name), or use the model's Hugging Face folder",
     ".pt": "is a PyTorch pickle or a TorchScript program; use the folder that contains this file and config.json "
     "({folder}), export the model to ONNX, or " + _OWN,
     ".keras": "is a Keras model; export it: model.export('model.onnx', format='onnx')",
     ".pb": "is a TensorFlow graph; convert its SavedModel with tf2onnx to an .onnx file",
     ".tflite": "is a TensorFlow Lite model; convert it: python -m tf2onnx.convert --tflite {path} --output model.onnx",
-    ".plan": "is a TensorRT engine, built for one GPU and one version; use the .onnx file that it was built from",
-    ".mlmodel": "is a Core ML model, which Apple's devices run; use the model that it was converted from",
+    ".plan": "is a TensorRT engine for one kind of GPU and one version of TensorRT; use the original .onnx file",
+    ".mlmodel": "is a Core ML model, which Apple's devices run; use the original model",
     ".pmml": "is a PMML file; save the model itself (.skops, .ubj, .onnx), or " + _OWN,
     ".safetensors": "contains only weights; use the folder with this file, config.json and tokenizer.json: {folder}",
 }

@@ -34,7 +34,7 @@ def checked_parity(lossy: Runtime, task: Task, variant: str, exact: Callable[[],
         raise InvalidInput(
             "precision",
             info.precision,
-            f"fp32 for {info.model}: in {info.precision} by {info.runtime} the parity ({parity_meaning(task)}) is "
+            f"fp32 for {info.model}: {info.precision} with {info.runtime} has a parity ({parity_meaning(task)}) of "
             f"{found:.4f} on the built-in sample, and at least {PARITY_BAR} is required",
         )
     return found

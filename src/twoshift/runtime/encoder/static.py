@@ -96,14 +96,15 @@ def _table(file: Path) -> tuple[Floats, bool]:
         raise UnusableModel("model", str(file), f"{told}, and optionally `mapping` and `weights`")
     table = held[name].astype(np.float32)
     if table.ndim != 2:
-        raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected 2: tokens and vectors")
+        raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected 2 (tokens and vectors)")
     if "mapping" in held:
         if held["mapping"].min(initial=0) < 0 or held["mapping"].max(initial=0) >= len(table):
-            raise Broken(f"{file} is damaged: its mapping refers to vectors that do not exist; copy the file again")
+            raise Broken(f"{file} is damaged: `mapping` refers to vectors that do not exist; copy the file again")
         table = table[held["mapping"]]
     if "weights" in held:
         if held["weights"].shape != table.shape[:1]:
-            raise Broken(f"{file} is damaged: {held['weights'].shape} weights for {len(table)} tokens; copy it again")
+            told = f"`weights` has the shape {held['weights'].shape}, but there are {len(table)} tokens"
+            raise Broken(f"{file} is damaged: {told}; copy the file again")
         table = table * held["weights"].astype(np.float32)[:, None]
     check_finite(file, [] if is_finite(table) else [name])
     return np.concatenate([table, np.zeros((1, table.shape[1]), np.float32)]), name == "embeddings"

@@ -130,7 +130,7 @@ def read_classifier(folder: Path, config: Fields) -> ClassificationTask | Rerank
     names = {key: name for key, name in config.inner("id2label").items() if isinstance(name, str)}
     count = len(names) if names else config.count("num_labels", 2, most=_MOST_LABELS)
     if count > _MOST_LABELS:
-        raise InvalidInput(f"{config.path}: id2label", f"{count:,} labels", f"at most {_MOST_LABELS:,}")
+        raise InvalidInput(f"{config.path}: id2label", f"{count:,} labels", f"at most {_MOST_LABELS:,} labels")
     labels = tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
     if len(labels) == 1:
         regression = config.text("problem_type") == "regression" and not _is_cross_encoder(folder, config)
@@ -262,7 +262,7 @@ def _dense(folder: Path) -> Dense:
 def _activation(dotted: str, path: Path, key: str) -> str:
     known = _ACTIVATIONS.get(dotted.rpartition(".")[2]) if dotted.startswith("torch.nn.") else None
     if known is None:
-        raise InvalidInput(f"{path}: {key}", dotted, f"one of torch.nn's {', '.join(_ACTIVATIONS)}")
+        raise InvalidInput(f"{path}: {key}", dotted, f"one of these classes of torch.nn: {', '.join(_ACTIVATIONS)}")
     return known
 
 

@@ -58,7 +58,7 @@ def check_tensors(
     ]
     if found:
         raise UnusableModel(
-            "model", str(folder), f"has weights that do not fit its config: {', '.join(found)}; {SAVE_AGAIN}"
+            "model", str(folder), f"has weights that do not fit config.json: {', '.join(found)}; {SAVE_AGAIN}"
         )
 
 
@@ -70,7 +70,7 @@ def is_finite(values: NDArray[Any]) -> bool:
 def check_finite(where: Path, names: Collection[str]) -> None:
     """Raise UnusableModel that names tensors that are not."""
     if names:
-        told = f"has weights that are not finite ({_first(names)}); save it again from a checkpoint without NaN"
+        told = f"has weights that are not finite ({_first(names)}); save the model again without NaN and infinity"
         raise UnusableModel("model", str(where), told)
 
 

@@ -192,7 +192,7 @@ class TextTokenizer:
         prompt = "" if prompts is None else prompts[0]
         text = row["text"] if isinstance(row, dict) else row
         if not isinstance(text, str):
-            accepted = f"a text, or at most {self._max_tokens} tokens: only texts can be split"
+            accepted = f"a text, or a list of at most {self._max_tokens} token ids: only texts can be split"
             raise InvalidInput(f"row {place}", text, accepted)
         made = text_pieces(self._tokenizer, text, prompt, self._max_tokens)
         if not made:
@@ -269,7 +269,7 @@ class TextTokenizer:
         except BaseException as error:  # a panic of the library's is no Exception
             row = self._guilty(texts)
             told = f"that the tokenizer accepts ({str(error)[:200]})"
-            accepted = told if _is_unicode(texts[row]) else "without lone surrogates"
+            accepted = told if _is_unicode(texts[row]) else "in valid Unicode, without lone surrogates"
             raise InvalidInput(f"row {row}", texts[row], f"a text {accepted}") from error
 
     def _guilty(self, texts: list[Any]) -> int:
@@ -307,7 +307,8 @@ class TextTokenizer:
     def _chosen(self, row: int, text: Any, default: str) -> str:
         if isinstance(text, dict):
             if text.keys() not in _KEYS:
-                raise InvalidInput(f"row {row}", text, "a text, or a dict of `text` with `prompt_name` or `prompt`")
+                accepted = "a text, or a dict with `text` and either `prompt_name` or `prompt`"
+                raise InvalidInput(f"row {row}", text, accepted)
             return self._prompts.chosen(text, f"row {row}")
         return "" if isinstance(text, list) and text and type(text[0]) is int else default
 

@@ -58,7 +58,7 @@ def _saved_again(folder: Path) -> str:
 def _shards(index: Path) -> tuple[Path, ...]:
     names = {name for _, name in Fields.read(index).inner("weight_map").items()}
     if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-        raise Broken(f"{index} is damaged; expected file names under weight_map")
+        raise Broken(f"{index} is damaged; expected file names under `weight_map`")
     missing = sorted(name for name in names if not (index.parent / name).is_file())
     if missing:
         raise InvalidInput("model", str(index.parent), f"a model folder with {', '.join(missing[:3])} in it")
@@ -118,7 +118,7 @@ class Weights:
         if tuple(held.get_shape()) != shape:
             check_tensors(self._where.parent, misshapen=[(stored, held.get_shape(), shape)])
         if held.get_dtype() not in _FLOATS:
-            raise InvalidInput(f"{self._where}: {stored}", held.get_dtype(), f"one of {', '.join(_FLOATS)}")
+            raise InvalidInput(f"{self._where}: {stored}", held.get_dtype(), f"the type {' or '.join(_FLOATS)}")
         if held.get_dtype() == "BF16":
             needed("ml_dtypes", "encoder", str(self._where))  # its import teaches numpy the type
         values = np.asarray(self._files[stored].get_tensor(stored)).astype(np.float32, copy=False)
@@ -142,7 +142,7 @@ class Weights:
     def _find_prefix(self, marker: str) -> str:
         found = sorted((name for name in self._files if name == marker or name.endswith(f".{marker}")), key=len)
         if not found:
-            raise UnusableModel("model", str(self._where), f"lacks the weight {marker}; {SAVE_AGAIN}")
+            raise UnusableModel("model", str(self._where), f"has no weight {marker}; {SAVE_AGAIN}")
         return found[0].removesuffix(marker)
 
 

@@ -121,7 +121,7 @@ def _rank(file: Path, given: str) -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"{file} cannot be read as the config of a LoRA adapter ({error!r})") from error
     if kind != "LORA":
-        raise _unfit(given, f"an adapter with the peft_type LORA; this adapter has {kind}")
+        raise _unfit(given, f"an adapter with the peft_type LORA; this adapter has the peft_type {kind}")
     if not 1 <= min(ranks) <= max(ranks) <= _RANKS[-1]:
         raise _unfit(given, f"an adapter with a rank from 1 to {_RANKS[-1]}; this adapter has the rank {max(ranks)}")
     return max(ranks)
@@ -152,7 +152,7 @@ def _problems(
             continue  # of experts, all in one: vLLM knows
         width = shape[0] if side == "A" else shape[1]
         if width > rank:
-            yield f"the adapter's config has rank {rank}, but its weights of {module} have rank {width}"
+            yield f"the adapter's config has rank {rank}, but the adapter's weights of {module} have rank {width}"
         there = next((each for each in _names(module) if each in modules), None)
         if there is None:
             if _TIED not in module and ".experts" not in module:
@@ -164,7 +164,7 @@ def _problems(
         size, here = (wanted[1], shape[1]) if side == "A" else (wanted[0], shape[0])
         if size != here:
             what = "inputs" if side == "A" else "outputs"
-            yield f"the adapter's {module} has {here:,} {what}, the model's has {size:,}"
+            yield f"the module {module} has {here:,} {what} in the adapter, but {size:,} in the model"
 
 
 def _names(module: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ def pattern_size(pattern: str) -> int:
     if len(pattern) > _MOST_CHARACTERS:
         raise ValueError(f"of at most {_MOST_CHARACTERS} characters")
     if _SPECIAL_GROUP.search(pattern):
-        raise ValueError("without groups that begin with (? other than (?:...), such as lookaheads or lookbehinds")
+        raise ValueError("without lookaheads, lookbehinds and other (?...) groups; only (?:...) is supported")
     inner = _OUTER_ANCHORS.sub("", pattern)
     try:
         re.compile(inner)

@@ -56,7 +56,7 @@ def chosen_precision(asked: str | None, quantised: str | None, capability: Capab
     if asked == _FP8:
         _check_fp8(capability)
     elif asked not in FULL_PRECISIONS:
-        accepted = f"one of {', '.join((*FULL_PRECISIONS, _FP8))} for a language model, or a folder that is quantised"
+        accepted = f"{', '.join(FULL_PRECISIONS)} or {_FP8} for a language model, or the folder of a quantised model"
         raise InvalidInput("precision", asked, accepted)
     return asked
 
@@ -82,7 +82,7 @@ def _check_quantised(asked: str | None, quantised: str) -> None:
 def _check_fp8(capability: Capability) -> None:
     needs = "fp8 needs a GPU of compute capability 8.9 or more"
     if capability is None:
-        raise InvalidInput("precision", _FP8, f"{', '.join(FULL_PRECISIONS)} on a CPU: {needs}")
+        raise InvalidInput("precision", _FP8, f"{' or '.join(FULL_PRECISIONS)} on a CPU: {needs}")
     if capability < _FP8_CAPABILITY:
         raise InvalidInput("precision", _FP8, f"bf16 on this GPU: {needs}, and this GPU has {_shown(capability)}")
 
@@ -103,7 +103,7 @@ def _check_parallel(devices: int, cuda: str | None) -> None:
     there = needed("torch", "vllm", cuda).cuda.device_count() - _index(cuda)
     if devices > there:
         seen = f"{there} GPU{'' if there == 1 else 's'}"
-        raise InvalidInput("tensor_parallel", devices, f"at most {there}: counted from {cuda}, this machine has {seen}")
+        raise InvalidInput("tensor_parallel", devices, f"at most {there}: this machine has {seen} from {cuda} on")
 
 
 def chosen_gpus(cuda: str, devices: int) -> str:
@@ -140,7 +140,7 @@ def check_batch_invariance(vllm: Any, capability: Capability) -> None:
     if _INVARIANT not in vllm.envs.environment_variables:
         raise Inapplicable("batch_invariant", True, f"because vLLM {vllm.__version__} has no batch-invariant mode")
     if capability is None or capability < _INVARIANT_CAPABILITY:
-        has = "an unknown one" if capability is None else _shown(capability)
+        has = "an unknown capability" if capability is None else _shown(capability)
         raise Inapplicable("batch_invariant", True, f"on this GPU: {_INVARIANT_NEEDS}, and this GPU has {has}")
 
 

@@ -64,7 +64,7 @@ class PromptMaker:
             return self._known(self._tokenizer.encode(self._chat(prompt, tools), add_special_tokens=False).ids)
         for each in prompt:
             if isinstance(each, Message) or not 0 <= each < self._vocabulary:
-                raise InvalidInput("prompt", each, f"tokens from 0 to {self._vocabulary - 1}")
+                raise InvalidInput("prompt", each, f"token ids from 0 to {self._vocabulary - 1}")
         return tuple(each for each in prompt if not isinstance(each, Message))
 
     def _known(self, ids: list[int]) -> tuple[int, ...]:

@@ -114,11 +114,11 @@ def _passed(report: QualityReport, model: str, precision: str, is_asked: bool) -
     """Raises InvalidInput about the bar, where somebody has set one, and else about the precision."""
     if report.is_passed:
         return report
-    reached = f"in {precision}, {model} reaches {report.figure:.4f} ({report.measure}, {report.rows} rows)"
+    reached = f"in {precision}, {model} scores {report.figure:.4f} ({report.measure}, {report.rows} rows)"
     if is_asked:
         raise InvalidInput("at_least", report.at_least, f"at most {report.figure:.4f}, or another model: {reached}")
     required = f"at least {report.at_least:g} is required (--at-least sets another minimum)"
-    raise InvalidInput("precision", precision, f"bf16: {reached}, and {required}")
+    raise InvalidInput("precision", precision, f"bf16: {reached}, but {required}")
 
 
 def _shortened(request: GenerationRequest) -> GenerationRequest:

@@ -99,10 +99,10 @@ def _required_schema(use: ToolUse) -> str:
         schema = json.loads(_parameters(tool))
         for name, definition in schema.pop("$defs", {}).items():
             if definitions.setdefault(name, definition) != definition:
-                raise InvalidInput("tools", name, "the same definition of this $defs name in all tools")
+                raise InvalidInput("tools", name, "the same definition under this name in the $defs of all tools")
         if _refers_to_root(schema):
             raise InvalidInput(
-                "tools", tool.name, "parameters without a $ref to #, or a tool_choice that names the function"
+                "tools", tool.name, "parameters without a $ref to #, or a `tool_choice` that names the function"
             )
         calls.append(
             {

@@ -243,7 +243,7 @@ class VllmRuntime:
         most = self.shape.vocabulary
         wrong = next((token for token, _ in params.logit_bias if most is not None and token >= most), None)
         if wrong is not None and most is not None:
-            raise InvalidInput("logit_bias", wrong, f"biases of tokens from 0 to {most - 1}")
+            raise InvalidInput("logit_bias", wrong, f"token ids from 0 to {most - 1} as keys")
 
     @property
     def tokens(self) -> TextTokens:

@@ -36,7 +36,7 @@ _PROBES = ("ServerLive", "ServerReady")
 _logger = logging.getLogger("twoshift.serve")
 _MOST_DETAILS_BYTES = 6_000  # a status travels in headers, which clients bound by 8 KB
 _LONGEST_S = 3_600.0
-_UNFORESEEN = Fault(500, "internal_error", "the server failed; see its log")
+_UNFORESEEN = Fault(500, "internal_error", "the server failed; see the log of the server")
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,

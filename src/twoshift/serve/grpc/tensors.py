@@ -74,10 +74,12 @@ def _from_contents(given: Any) -> GivenTensor:
     name, datatype, shape = given.name, given.datatype, tuple(given.shape)
     field = _CONTENTS.get(datatype)
     if field is None:
-        raise bad_tensor(name, datatype, f"one of {', '.join(_CONTENTS)}; send other datatypes in raw_input_contents")
+        raise bad_tensor(
+            name, datatype, f"one of the datatypes {', '.join(_CONTENTS)}; send other datatypes in raw_input_contents"
+        )
     values = getattr(given.contents, field)
     if len(values) > _MOST_VALUES:
-        raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "raw_input_contents for this many values")
+        raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "the values in raw_input_contents instead")
     if datatype == BYTES:
         return from_values(name, datatype, shape, texts_of(name, values))
     dtype = DTYPES[datatype]

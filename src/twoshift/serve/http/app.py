@@ -83,7 +83,7 @@ class Exchange(msgspec.Struct):
         except ValueError:
             milliseconds = -1.0
         if not _SHORTEST_MS <= milliseconds <= _LONGEST_MS:
-            raise InvalidInput(_TIMEOUT, given, f"milliseconds from {_SHORTEST_MS} to {_LONGEST_MS:,}")
+            raise InvalidInput(_TIMEOUT, given, f"a number of milliseconds from {_SHORTEST_MS} to {_LONGEST_MS:,}")
         return milliseconds / 1e3
 
     async def read(self, read: Callable[..., _T], *given: Any) -> _T:
@@ -358,7 +358,7 @@ def _of_method(routes: dict[str, _Route], request: Request) -> _Route:
     route = routes.get("GET" if request.method == "HEAD" else request.method)
     if route is None:
         allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
-        raise HttpError(405, f"{request.path[:200]!r} supports only {', '.join(allow)}", allow=allow)
+        raise HttpError(405, f"{request.path[:200]!r} supports only the HTTP methods {', '.join(allow)}", allow=allow)
     return route
 
 

@@ -53,7 +53,7 @@ class ExpiresAfter(Struct):
 
 
 class CreateBatch(Struct):
-    """POST /v1/batches."""
+    """Body of POST /v1/batches."""
 
     input_file_id: str
     endpoint: str
@@ -66,7 +66,7 @@ class CreateBatch(Struct):
 
 
 class RetryBatch(Struct):
-    """POST /v1/batches/{batch}/retry."""
+    """Body of POST /v1/batches/{batch}/retry."""
 
     completion_window: str | None = None  # as the batch had it
 

@@ -32,7 +32,7 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
     """The paths below /v1/batches."""
     face = _Batches(desk)
     asking = Operation(
-        "Create a batch: run the requests of a file within a window.", BatchView, ErrorReply, CreateBatch,
+        "Create a batch: run the requests of a file within a time window.", BatchView, ErrorReply, CreateBatch,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/batches", face.create, told_openai, asking, needs=Access.BATCH)

@@ -32,7 +32,7 @@ class BodyRoom:
         own_bytes = self._of_clients.get(client, 0) + size
         if own_bytes > self._most_bytes - self.held_bytes - size:
             raise HttpError(
-                503, "the server has no memory for a request body of this size now", retry_after_s=_NO_ROOM_S
+                503, "the server has no memory for a request body of this size at the moment", retry_after_s=_NO_ROOM_S
             )
         self._of_clients[client] = own_bytes
         self.held_bytes += size

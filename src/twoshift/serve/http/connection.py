@@ -110,7 +110,9 @@ class Connection(asyncio.Protocol):
                 self._refuse(cause)
             else:
                 is_other = "HTTP version" in str(error)
-                self._refuse(other_version() if is_other else HttpError(400, "not a valid HTTP/1.1 request"))
+                self._refuse(
+                    other_version() if is_other else HttpError(400, "the request is not a valid HTTP/1.1 request")
+                )
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""
@@ -137,7 +139,7 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
             raise HttpError(
-                503, f"more than {_MOST_WAITING} pipelined requests on one connection", retry_after_s=_FULL_S
+                503, f"this connection has more than {_MOST_WAITING} pipelined requests", retry_after_s=_FULL_S
             )
         refusals = self._refusals
         if refusals is not None and self.is_free and not refusals.gate.admits(request):

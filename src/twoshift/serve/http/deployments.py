@@ -81,7 +81,7 @@ class DeploymentList(msgspec.Struct, kw_only=True):
 
 @decodable
 class DeployedVersion(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """PUT /v1/deployments/{deployment}."""
+    """Body of PUT /v1/deployments/{deployment}."""
 
     model: str  # NAME:4 or NAME@alias
     mode: Literal["canary", "shadow", "now", "replace"] = "canary"
@@ -89,7 +89,7 @@ class DeployedVersion(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class EventView(msgspec.Struct):
-    """A decision of a rollout, with its evidence."""
+    """A decision of a rollout, with the figures on which the decision is based."""
 
     at: float
     text: str
@@ -97,7 +97,7 @@ class EventView(msgspec.Struct):
 
 
 class DifferenceView(msgspec.Struct, kw_only=True):
-    """Distribution of the differences between compared answers, from 0 to 1."""
+    """Distribution of the differences between the answers of two versions; a difference is from 0 (equal) to 1."""
 
     rows: int
     mean: float
@@ -117,7 +117,7 @@ class EvidenceView(msgspec.Struct):
 
 
 class RolloutView(msgspec.Struct, kw_only=True):
-    """A rollout of a candidate; `leader` is the server that decides about it."""
+    """A rollout of a candidate; `leader` is the server that decides about the rollout."""
 
     object: Literal["rollout"] = "rollout"
     id: str
@@ -164,15 +164,15 @@ def add_deployments(app: App, models: Deployments, desk: RolloutDesk | NoJobs) -
         ("GET", "/v1/deployments", face.deployments, _about("List deployments with their versions.", DeploymentList)),
         ("GET", one, face.deployment, _about("Show a deployment and its versions.", DeploymentView)),
         ("GET", "/v1/rollouts", face.rollouts, _about("List the newest rollouts.", RolloutList)),
-        ("GET", rollout, face.rollout, _about("Show a rollout, by its id or its deployment.", RolloutView)),
+        ("GET", rollout, face.rollout, _about("Show a rollout, or the newest rollout of a deployment.", RolloutView)),
     ):  # fmt: skip
         app.add(method, path, answer, told_openai, about, needs=Access.KEY)
     for method, path, answer, about in (
         ("POST", "/v1/deployments", face.deploy,
-         _about("Deploy a version: load it beside the stable version, compare the two, then promote it or roll it "
-                "back.",
+         _about("Deploy a new version: load it beside the stable version, compare both, "
+                "then promote or roll back the new version.",
                 RolloutView, DeployRequest)),
-        ("PUT", one, face.put, _about("Deploy a version to this deployment.", RolloutView, DeployedVersion)),
+        ("PUT", one, face.put, _about("Deploy a new version to this deployment.", RolloutView, DeployedVersion)),
         *((
             "POST", f"{rollout}/{what}", face.asking(what),
             Operation(told, RolloutView, ErrorReply, AskRequest, statuses=_STATUSES, may_be_empty=True),
@@ -204,7 +204,7 @@ class _Deployments:
         name, known = exchange.matched["deployment"], self._models.all
         exchange.caller.check_model(name)
         if name not in known:
-            raise NotFound("deployment", name, f"one of {', '.join(sorted(known))}")
+            raise NotFound("deployment", name, f"one of these deployments: {', '.join(sorted(known))}")
         return _reply(_deployment_view(known[name]))
 
     async def deploy(self, exchange: Exchange) -> Reply:

@@ -64,7 +64,7 @@ def add_files(app: App, desk: FileDesk) -> None:
     )  # fmt: skip
     app.add("POST", "/v1/files", face.upload, told_openai, asking, needs=Access.BATCH, kind=RouteKind.STREAMED)
     listing = Operation(
-        "List files; page with `limit` and `after`.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503)
+        "List files; `limit` and `after` select a page.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503)
     )
     app.add("GET", "/v1/files", face.list, told_openai, listing, needs=Access.BATCH)
     app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("Show a file.", FileView), needs=Access.BATCH)
@@ -72,7 +72,7 @@ def add_files(app: App, desk: FileDesk) -> None:
         "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("Delete a file.", Deleted), needs=Access.BATCH
     )
     content = Operation(
-        "Download the content of a file; supports ETag, If-None-Match and Range.", _JSONL, ErrorReply,
+        "Download the content of a file; the headers ETag, If-None-Match and Range are supported.", _JSONL, ErrorReply,
         statuses=(400, 404, 503), also={206: _JSONL, 304: _JSONL, 416: ErrorReply},
     )  # fmt: skip
     app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content, needs=Access.BATCH)
@@ -116,9 +116,9 @@ class _Files:
 
     def _check_uploads(self, owner: str) -> None:
         if self._uploads.total() >= _MOST_UPLOADS:
-            raise TryLater(f"{_MOST_UPLOADS} uploads are in progress, the most that this server allows", _FULL_S)
+            raise TryLater(f"this server has reached its limit of {_MOST_UPLOADS} concurrent uploads", _FULL_S)
         if owner and self._uploads[owner] >= _MOST_OF_ONE:
-            why = f"{_MOST_OF_ONE} uploads of the tenant {owner} are in progress, the most that a tenant may have"
+            why = f"the tenant {owner} has reached the limit of {_MOST_OF_ONE} concurrent uploads per tenant"
             raise OverLimit(why, _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:

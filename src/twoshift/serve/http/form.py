@@ -44,7 +44,7 @@ class _Filling:
                 if self._is_file and len(self._data) >= _WRITTEN_BYTES:
                     await self._flush()
                 elif not self._is_file and len(self._data) > _MOST_FIELD_BYTES:
-                    raise Malformed(self._name, f"at most {_MOST_FIELD_BYTES:,} bytes")
+                    raise Malformed(self._name, f"a value of at most {_MOST_FIELD_BYTES:,} bytes")
             case PartEnd():
                 if self._is_file:
                     await self._flush()
@@ -56,7 +56,7 @@ class _Filling:
         self._part = part
         if self._is_file:
             if self.form.has_file:
-                raise InvalidInput(_FILE, part.filename, "only one file in the form")
+                raise InvalidInput(_FILE, part.filename, "a form with only one file")
             if part.filename is None:
                 raise Malformed(_FILE, "a file with a name")
             name = part.filename.replace("\\", "/").rpartition("/")[2]
@@ -90,5 +90,5 @@ async def read_form(request: Request, write: Callable[[bytes], Awaitable[None]])
                 await filling.take(event)
     reader.end()
     if not filling.form.has_file:
-        raise InvalidInput(_FILE, None, "a file in the form")
+        raise InvalidInput(_FILE, None, "a form with a file in the field `file`")
     return filling.form

@@ -55,13 +55,15 @@ def add_generation(app: App, service: Service) -> None:
             read_response,
             ResponseCall,
             _asking(
-                "Generate a response with OpenAI's responses API; nothing is stored.", ResponseRequest, ResponseReply
+                "Generate a response, in OpenAI's Responses API; the server stores no responses.",
+                ResponseRequest,
+                ResponseReply,
             ),
         ),
     ):
         app.add("POST", path, partial(face.answer, read, made), told_openai, about, needs=Access.SERVE)
     about = _asking(
-        "Generate the next message of a conversation, with Anthropic's API.",
+        "Generate the next message of a conversation, in Anthropic's Messages API.",
         MessageRequest,
         MessageReply,
         AnthropicErrorReply,

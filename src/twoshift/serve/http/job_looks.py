@@ -73,7 +73,7 @@ class ColumnView(msgspec.Struct):
 
 
 class EstimateView(msgspec.Struct, kw_only=True):
-    """Estimate of a job; `estimate` is null without a model, or if the model has no capacity for jobs."""
+    """Input and estimate of a job. `estimate` is null without a model, or if the model has no capacity for jobs."""
 
     object: Literal["job.estimate"] = "job.estimate"
     files: int
@@ -85,14 +85,14 @@ class EstimateView(msgspec.Struct, kw_only=True):
 
 
 class FailedRowView(msgspec.Struct):
-    """A row that failed; `row` has the columns that `keep` of the job names."""
+    """A failed row. `row` has those columns that the setting `keep` of the job lists."""
 
     row: str
     error: str
 
 
 class FailuresView(msgspec.Struct, kw_only=True):
-    """Rows that failed: the number of each kind of error, and the first rows."""
+    """Failed rows of a job: the count of each kind of error, and the first failed rows."""
 
     object: Literal["job.failures"] = "job.failures"
     kinds: dict[str, int]
@@ -163,7 +163,7 @@ class _JobLooks:
     async def report(self, exchange: Exchange) -> Reply:
         found: bytes | None = await self._quick.ask(self._of_own, exchange, lambda job: self._looks().report(job))
         if found is None:
-            accepted = "a job with a report: a job writes its report at the end of a run"
+            accepted = "a job with a report; a job writes its report at the end of a run"
             raise NotFound("report", exchange.matched["job"], accepted)
         headers = [(b"content-security-policy", _CONTENT), (b"x-content-type-options", b"nosniff")]
         return Reply(200, found, _HTML.encode(), headers=headers)

@@ -136,7 +136,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
     listing = Operation(
-        "List the newest jobs; page with `limit` and `after`.", JobList, ErrorReply, statuses=(400, 503)
+        "List jobs, newest first; `limit` and `after` select a page.", JobList, ErrorReply, statuses=(400, 503)
     )
     for method, path, answer, about in (
         ("POST", "/v1/jobs", face.submit, asking),
@@ -144,7 +144,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         ("GET", "/v1/jobs/{job}", face.one(desk.get), of_one("Show the state and progress of a job.", JobView)),
         ("GET", "/v1/jobs/{job}/log", face.log, of_one("Read the log of a job.", JobLogView)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
-         of_one("Pause a job: running shards finish, and no new ones start until it is resumed.", JobView)),
+         of_one("Pause a job: running shards finish, and no new shards start until the job is resumed.", JobView)),
         ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
          of_one("Resume a job that was paused or has failed.", JobView)),
         ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), of_one("Cancel a job.", JobView)),

@@ -24,14 +24,14 @@ __all__ = ["add_kserve"]
 
 
 class PredictRequest(Struct, forbid_unknown_fields=True):
-    """POST /v1/models/{model}:predict."""
+    """Body of POST /v1/models/{model}:predict."""
 
     instances: Annotated[list[Any], Meta(extra_json_schema={"minItems": 1})]
     signature_name: str | None = None  # as TensorFlow Serving has it; there is one
 
 
 class PredictReply(Struct):
-    """A prediction for each instance, in order."""
+    """Predictions, in the order of the instances."""
 
     predictions: list[Any]
 

@@ -55,7 +55,7 @@ def add_lookup(app: App, service: Service) -> None:
         if not asked.keys:
             raise InvalidInput("keys", [], "at least one key")
         if len(asked.keys) > _MOST_KEYS:
-            raise TooLarge("keys", f"{len(asked.keys):,} keys", f"at most {_MOST_KEYS:,} in a request")
+            raise TooLarge("keys", f"{len(asked.keys):,} keys", f"at most {_MOST_KEYS:,} keys in a request")
         began_s = time.monotonic()
         with service.inside(model, exchange.caller) as serving:
             looked = await by_key.look_up(RequestKeys(asked.keys, "keys[{}]"), None, model)

@@ -34,7 +34,7 @@ class MessageBatchRequest(Struct, forbid_unknown_fields=True):
 
 
 class CreateMessageBatch(Struct, forbid_unknown_fields=True):
-    """POST /v1/messages/batches."""
+    """Body of POST /v1/messages/batches."""
 
     requests: Annotated[list[MessageBatchRequest], Meta(min_length=1, max_length=MOST_REQUESTS)]
 

@@ -154,7 +154,7 @@ class _MessageBatches:
     async def results(self, exchange: Exchange) -> Reply:
         found = await self._found(exchange)
         if not found.status.is_over:
-            raise InvalidInput("batch", str(found.status), "a batch that has ended: a running batch has no results yet")
+            raise InvalidInput("batch", str(found.status), "a batch that has ended; a running batch has no results yet")
         owner = owner_of(exchange)
         files = [
             await self._disk.ask(self._opened, each, owner)
@@ -184,9 +184,9 @@ class _MessageBatches:
         if len({each.custom_id for each in asked.requests}) < len(asked.requests):
             raise InvalidInput("requests", "duplicate custom_id", "a different custom_id for each request")
         if unknown := named - set(models):
-            raise NotFound("model", min(unknown), f"one of {', '.join(sorted(models))}")
+            raise NotFound("model", min(unknown), f"one of these models: {', '.join(sorted(models))}")
         if len({models[name] for name in named}) > 1:
-            raise InvalidInput("requests", sorted(named), "requests to one model only: send one batch per model")
+            raise InvalidInput("requests", sorted(named), "requests to only one model; send one batch per model")
         lines = [
             _encoder.encode(_Line(each.custom_id, "POST", MESSAGES, each.params)) + b"\n" for each in asked.requests
         ]

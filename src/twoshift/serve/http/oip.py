@@ -86,9 +86,10 @@ def add_oip(app: App, service: Service) -> None:
         ):
             app.add("GET", path, answer, told_oip, about, needs=Access.SERVE)
     for method, path, answer, about in (
-        ("GET", "/v2", face.server, _about("Name, version and extensions of the server.", ServerMetadata)),
-        ("GET", "/v2/models/stats", face.all_statistics, _about("Statistics of all models.", dict[str, Any])),
-        ("POST", "/v2/repository/index", face.index, _about("List models.", list[ModelIndex], 400, takes=IndexRequest)),
+        ("GET", "/v2", face.server, _about("Show the name, version and extensions of the server.", ServerMetadata)),
+        ("GET", "/v2/models/stats", face.all_statistics, _about("Show statistics of all models.", dict[str, Any])),
+        ("POST", "/v2/repository/index", face.index,
+         _about("List the models and their states.", list[ModelIndex], 400, takes=IndexRequest)),
     ):  # fmt: skip
         app.add(method, path, answer, told_oip, about, needs=Access.SERVE)
     load = _about("Load or reload a model.", Loaded, 400, 404, 500, 503, takes=LoadRequest)
@@ -108,7 +109,7 @@ def add_oip_health(app: App, unready: Health) -> None:
         return _told_ready(unready())
 
     for path, answer, about in (
-        ("/v2/health/live", live, _about("Liveness: the process runs.", Live)),
+        ("/v2/health/live", live, _about("Check that the server process runs (liveness).", Live)),
         ("/v2/health/ready", ready, _about("Check whether the server is ready for requests.", Ready, 503)),
     ):
         app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, kind=RouteKind.PROBE)
@@ -123,7 +124,7 @@ def _of_model(summary: str, gives: Any, *statuses: int) -> Operation:
 
 
 _INFER = Operation(
-    "Run inference; tensors are JSON, or binary data after the JSON.",
+    "Run inference. Tensors are sent as JSON, or as binary data after the JSON.",
     InferReply,
     OipError,
     InferRequest,

@@ -77,6 +77,6 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
         found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
         at += size
     if at != len(binary):
-        accepted = "after the JSON, only the bytes that the inputs declare in binary_data_size"
+        accepted = "no bytes after the JSON other than those that the inputs declare in binary_data_size"
         raise InvalidInput("body", f"{len(binary) - at:,} extra bytes", accepted)
     return found

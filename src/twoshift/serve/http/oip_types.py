@@ -27,14 +27,14 @@ _VALUES = {"type": "array", "description": "Numbers, bools or texts, flat or nes
 
 
 class InputParameters(Struct, frozen=True):
-    """Parameters of an input tensor: the number of its bytes after the JSON. Shared memory is refused."""
+    """Parameters of an input tensor: the bytes that the tensor has after the JSON. Shared memory is refused."""
 
     binary_data_size: int | None = None  # of those after the JSON, in the order of the inputs
     shared_memory_region: str | None = None
 
 
 class InputTensor(Struct):
-    """An input tensor; its first dimension is rows."""
+    """An input tensor; the first number of `shape` is the number of rows."""
 
     name: str
     shape: list[int]
@@ -45,7 +45,7 @@ class InputTensor(Struct):
 
 
 class OutputParameters(Struct, frozen=True):
-    """Parameters of a requested output: binary data or JSON. The other parameters are refused."""
+    """Parameters of a requested output: binary data or JSON. Classification and shared memory are refused."""
 
     binary_data: bool | None = None
     classification: int = 0
@@ -68,7 +68,7 @@ class InferParameters(Struct, frozen=True):
 
 
 class InferRequest(Struct):
-    """POST /v2/models/{model}/infer."""
+    """Body of POST /v2/models/{model}/infer."""
 
     inputs: list[InputTensor]
     outputs: list[RequestedOutput] = []  # all without any
@@ -77,7 +77,7 @@ class InferRequest(Struct):
 
 
 class OutputTensor(Struct):
-    """An output tensor; without `data`, its bytes follow the JSON."""
+    """An output tensor; if it has no `data`, the bytes of the tensor follow the JSON."""
 
     name: str
     datatype: str
@@ -108,13 +108,13 @@ class Ready(Struct):
 
 
 class IndexRequest(Struct):
-    """POST /v2/repository/index."""
+    """Body of POST /v2/repository/index."""
 
     ready: bool = False  # whether only models that are
 
 
 class LoadRequest(Struct):
-    """POST /v2/repository/models/{model}/load."""
+    """Body of POST /v2/repository/models/{model}/load."""
 
     parameters: dict[str, Any] = {}
 

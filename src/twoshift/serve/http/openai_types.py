@@ -55,7 +55,10 @@ def _reply(name: str, kind: str, of: type, about: str) -> Any:
     return msgspec.defstruct(name, fields, namespace={"__doc__": about}, tag_field="kind", tag=kind)
 
 
-DerivedReply = _reply("DerivedReply", "rows", Derived, "Values derived from a model's SLO.")
+DerivedReply = _reply("DerivedReply", "rows", Derived, "Values that the server derives from a model's SLO.")
 LlmDerivedReply = _reply(
-    "LlmDerivedReply", "sequences", LlmDerived, "Values derived from a language model's objectives."
+    "LlmDerivedReply",
+    "sequences",
+    LlmDerived,
+    "Values that the server derives from a language model's latency objectives.",
 )

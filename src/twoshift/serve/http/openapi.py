@@ -20,9 +20,9 @@ _SCHEMAS = "#/components/schemas/{name}"
 _RETRY = ("retry-after", "retry-after-ms")
 _MEANINGS = {
     200: "Done.",
-    400: "The request is invalid: the message names the field and the expected value.",
+    400: "The request is invalid: the error message names the field and the expected value.",
     206: "The requested range of the file.",
-    304: "Not modified: the client's copy is current.",
+    304: "Not modified: the client's copy of the file is up to date.",
     401: "The API key is missing or unknown.",
     403: "The API key has no permission for this operation.",
     404: "The named resource does not exist.",
@@ -32,11 +32,11 @@ _MEANINGS = {
     416: "The requested range does not exist.",
     429: "The API key or its tenant is over a limit: retry after the time in the header retry-after.",
     500: "The model failed.",
-    503: "The server is at capacity, not ready or shutting down: retry after the time in the header retry-after.",
+    503: "The server has no free capacity, is not ready or shuts down: retry after the time in the header retry-after.",
     504: "The request was not answered by its deadline.",
 }
 _HEADERS = {
-    "x-request-id": ("Id of the request: the client's own, or a generated one.", {"type": "string"}, True),
+    "x-request-id": ("Id of the request: the id that the client sent, or a generated id.", {"type": "string"}, True),
     "server-timing": ("Time of each stage of the request, in milliseconds.", {"type": "string"}, False),
     "x-twoshift-version": ("Version of the model that answered.", {"type": "string"}, False),
     "retry-after": ("Seconds to wait before a retry.", {"type": "integer", "minimum": 0}, False),
@@ -45,7 +45,7 @@ _HEADERS = {
 _TIMEOUT = {
     "name": "x-request-timeout-ms",
     "in": "header",
-    "description": "Timeout of the request in milliseconds (default: the SLO of the model; none for a language model).",
+    "description": "Timeout in milliseconds (default: the SLO of the model; for a language model, no timeout).",
     "schema": {"type": "number", "minimum": 1, "maximum": 3_600_000},
 }
 

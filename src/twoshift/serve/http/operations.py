@@ -56,7 +56,7 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
 
     ready = _about("Check whether the server is ready for requests.", Ready, {503: NotReady})
     for path, answer, what in (
-        ("/healthz", healthz, _about("Liveness: the process runs.", Alive)),
+        ("/healthz", healthz, _about("Check that the server process runs (liveness).", Alive)),
         ("/", healthz, _about("Check that the server process runs (KServe's path).", Alive)),
         ("/readyz", readyz, ready),
         ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
@@ -84,7 +84,7 @@ def add_operations(
         return Reply(200, msgspec.json.encode(document(app.routes, app.needs_keys)))
 
     add_health(app, unready, warnings)
-    shown = _about("Metrics in Prometheus' format.", "text/plain")
+    shown = _about("Show metrics in the text format of Prometheus.", "text/plain")
     app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, kind=RouteKind.PROBE)
     app.add(
         "GET",

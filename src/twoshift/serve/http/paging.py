@@ -17,7 +17,7 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _pairs(request):
         if name in found and name in known:
-            raise InvalidInput(name, value, "this parameter only once")
+            raise InvalidInput(name, value, "a query with this parameter only once")
         found[name] = value
     return {name: value for name, value in found.items() if name in known}
 
@@ -28,7 +28,7 @@ def strict_query(request: Request) -> dict[str, str]:
     found = dict(pairs)
     if len(found) < len(pairs):
         name = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-        raise InvalidInput(name[:80], found[name][:80], "this parameter only once")
+        raise InvalidInput(name[:80], found[name][:80], "a query with this parameter only once")
     return found
 
 
@@ -37,7 +37,7 @@ def _pairs(request: Request) -> list[tuple[str, str]]:
     try:
         return urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
     except ValueError:
-        raise InvalidInput("query", text[:80], "at most 100 parameters, in UTF-8") from None
+        raise InvalidInput("query", text[:80], "a query of at most 100 parameters, in UTF-8") from None
 
 
 def limit_of(asked: dict[str, str], default: int, most: int) -> int:

@@ -127,7 +127,11 @@ class Peers:
         limits, counts = self.limits, self._counts
         most = limits.address_connections or max(1, limits.connections // 4)
         if counts.at(address) >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
-            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
+            raise HttpError(
+                503,
+                f"the client address {address} has more than {most:,} connections to this server",
+                retry_after_s=_FULL_S,
+            )
         if counts.total() >= limits.connections and not self._end_idlest():
             raise HttpError(503, "the server has too many open connections", retry_after_s=_FULL_S)
 

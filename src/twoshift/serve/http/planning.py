@@ -40,7 +40,7 @@ def add_planning(app: App, models: Mapping[str, Deployment]) -> None:
         for name, each in plan_fields().items()
     }
     about = Operation(
-        "Plan a workload: cost per million rows and tokens, best batch size, largest batch call, memory and roofline.",
+        "Plan a workload: show the cost per million rows and tokens, the best batch size, memory and roofline.",
         dict[str, Any], ErrorReply, statuses=(400, 503), query=query,
     )  # fmt: skip
     app.add("GET", "/v1/plan", face, told_openai, about, needs=Access.KEY)

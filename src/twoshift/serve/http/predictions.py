@@ -32,7 +32,7 @@ class PredictionDesk(Protocol):
 
 
 class PredictionView(msgspec.Struct, kw_only=True):
-    """A predicted value, and the measured value."""
+    """A predicted value, and the value that was measured later."""
 
     kind: str
     subject: str  # the id of the job or rollout
@@ -79,8 +79,8 @@ def add_predictions(app: App, desk: PredictionDesk) -> None:
         return Reply(200, _encoder.encode(_told(found)))
 
     about = Operation(
-        "Compare predictions of jobs, rollouts and scaling decisions with what was measured; an admin key sees all "
-        "tenants.",
+        "Compare predictions for jobs, rollouts and scaling decisions with the measured values; "
+        "an admin key sees all tenants.",
         PredictionList, ErrorReply, statuses=(400, 403, 503),
         query={"limit": limit_schema(_DEFAULT, _MOST), "kind": {"type": "string", "enum": list(KINDS)}},
     )  # fmt: skip

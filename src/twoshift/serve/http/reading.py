@@ -277,7 +277,7 @@ class Reading:
 
 def other_version() -> HttpError:
     """The error for a version of HTTP that is not spoken here."""
-    return HttpError(505, "expected HTTP/1.1 or HTTP/1.0")
+    return HttpError(505, "this HTTP version is not supported; use HTTP/1.1 or HTTP/1.0")
 
 
 def _check_new(headers: dict[bytes, bytes]) -> None:

@@ -43,7 +43,9 @@ def add_reranking(app: App, service: Service) -> None:
     v2 = asking(summary, RerankRequest, RerankReply, CohereError)
     app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE, kind=RouteKind.GATED)
     either = asking(
-        f"{summary[:-1]}; with `texts`, in the format of text-embeddings-inference.", RerankRequest, RerankReply
+        f"{summary[:-1]}; a request with `texts` has the format of text-embeddings-inference.",
+        RerankRequest,
+        RerankReply,
     )
     app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE, kind=RouteKind.GATED)
 
@@ -73,4 +75,5 @@ class _Reranking:
         """A request that names no model is not told to name one where none could do it."""
         if not self._service.has_column("score") and not has_field(body, "model"):
             known = ", ".join(sorted(self._service.models))
-            raise InvalidInput("model", None, f"a reranking model; this server serves only {known}")
+            accepted = f"a reranking model; the models of this server ({known}) cannot rank documents"
+            raise InvalidInput("model", None, accepted)

@@ -122,7 +122,8 @@ def add_schedules(app: App, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDes
     """The paths below /v1/schedules, and /v1/deliveries."""
     face, one = _Schedules(desk, deliveries), "/v1/schedules/{schedule}"
     adding = Operation(
-        "Create a schedule: run a job by cron, or whenever a marker file appears. `job` has the keys of a job file.",
+        "Create a schedule: run a job at the times of a cron expression, or whenever a marker file appears. "
+        "`job` has the keys of a job file.",
         ScheduleView, ErrorReply, ScheduleSpec, statuses=_STATUSES,
     )  # fmt: skip
     for method, path, answer, about in (
@@ -137,7 +138,7 @@ def add_schedules(app: App, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDes
             face.of(desk.resume, begins=True),
             _about("Resume a paused schedule, starting with its next scheduled time.", ScheduleView),
         ),
-        ("POST", f"{one}/run", face.run, _about("Run a schedule's job now.", RunView)),
+        ("POST", f"{one}/run", face.run, _about("Run the job of a schedule now.", RunView)),
         ("GET", f"{one}/history", face.history, _about("List the runs of a schedule.", RunList)),
         ("GET", "/v1/deliveries", face.deliveries, _about("List webhook deliveries.", DeliveryList)),
     ):

@@ -45,7 +45,7 @@ def add_scoring(app: App, service: Service) -> None:
         named = exchange.matched.get("model")
         asked = await exchange.read(read_score, exchange.request.body)
         if named is not None and asked.model not in (None, named):
-            raise InvalidInput("model", asked.model, f"{named}, the model in the path, or no model")
+            raise InvalidInput("model", asked.model, f"{named}, which is the model in the path, or no `model`")
         model = exchange.model = exchange.routed(service.find_or_only(named or asked.model))
         call = await exchange.read(ScoreCall, asked, facts_of(model))
         try:
@@ -69,6 +69,6 @@ def add_scoring(app: App, service: Service) -> None:
     for path in (SCORE, f"{SCORE}/{{model}}"):
         app.add("POST", path, score, told_openai, scoring, needs=Access.SERVE, kind=RouteKind.GATED)
     told = Operation(
-        "List a model's features in order, its outputs and its classes.", ScoreModel, ErrorReply, statuses=(404,)
+        "List a model's input features in order, its outputs and its classes.", ScoreModel, ErrorReply, statuses=(404,)
     )
     app.add("GET", f"{SCORE}/{{model}}", about, told_openai, told, needs=Access.SERVE)

@@ -17,7 +17,7 @@ __all__ = ["add_streams"]
 
 
 class StreamView(RecordView, frozen=True, kw_only=True):
-    """A stream; `progress` has its lag, freshness, rows and dollars since its last start."""
+    """A stream. `progress` has the lag, and since the last start the freshness, rows and cost in dollars."""
 
     object: Literal["stream"] = "stream"
 
@@ -38,17 +38,17 @@ def add_streams(app: App, desk: JobDesk | NoJobs) -> None:
         StreamView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
     listing = Operation(
-        "List the newest streams; page with `limit` and `after`.", StreamList, ErrorReply, statuses=(400, 503)
+        "List streams, newest first; `limit` and `after` select a page.", StreamList, ErrorReply, statuses=(400, 503)
     )
     for method, path, answer, about in (
         ("POST", "/v1/streams", face.submit, asking),
         ("GET", "/v1/streams", face.list, listing),
         ("GET", "/v1/streams/{stream}", face.one(desk.get),
-         of_one("Show the state of a stream: lag, freshness and its objective, rows per second, and cost in dollars.",
+         of_one("Show a stream: its state, lag, freshness, freshness objective, rows per second and dollars.",
                 StreamView)),
         ("GET", "/v1/streams/{stream}/log", face.log, of_one("Read the log of a stream.", JobLogView)),
         ("POST", "/v1/streams/{stream}/pause", face.one(desk.pause),
-         of_one("Pause a stream: windows in progress are committed, and no further rows are read until it is resumed.",
+         of_one("Pause a stream: commit the windows in progress, then read no rows until the stream is resumed.",
                 StreamView)),
         ("POST", "/v1/streams/{stream}/resume", face.one(desk.resume, begins=True),
          of_one("Resume a stream that was paused or has failed.", StreamView)),

@@ -29,7 +29,7 @@ __all__ = ["add_tokenization"]
 
 
 class TokenizeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """POST /tokenize: a text or a conversation."""
+    """Body of POST /tokenize: a text or a conversation."""
 
     model: str | None = None  # may be left out where one is served
     prompt: str | None = None
@@ -48,7 +48,7 @@ class TokenizeReply(Struct):
 
 
 class DetokenizeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """POST /detokenize."""
+    """Body of POST /detokenize."""
 
     model: str | None = None
     tokens: list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
@@ -107,7 +107,7 @@ class _Tokenization:
         info = model.info
         if info.model not in self._known:
             if info.max_row_tokens <= 1:
-                raise InvalidInput("model", model.name, "a text model: this model has no tokenizer")
+                raise InvalidInput("model", model.name, "a model with a tokenizer; this model has no tokenizer")
             self._known[info.model] = encoder_tokens(info.model)
         return self._known[info.model]
 

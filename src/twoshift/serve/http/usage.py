@@ -59,7 +59,7 @@ class NoUsage:
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Usage of one group. `usd` is null without a price, and `usd_per_million_*` without generated tokens."""
+    """Usage of one group. `usd` is null if no price is set; `usd_per_million_*` if no tokens were generated."""
 
     rows: int
     tokens: int
@@ -120,7 +120,7 @@ def _asked(exchange: Exchange) -> _Asked:
     given = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for name in given:
         if name not in _ASKED:
-            raise InvalidInput(name, given[name], f"only the parameters {', '.join(_ASKED)}")
+            raise InvalidInput(name, given[name], f"one of the parameters {', '.join(_ASKED)}")
     today = time.strftime("%Y-%m-%d", time.gmtime())
     first, last = _day("from", given.get("from", f"{today[:8]}01")), _day("to", given.get("to", today))
     if first > last and "from" in given:

@@ -13,18 +13,19 @@ from twoshift.types import Lane
 
 __all__ = ["llm_families", "llm_metrics"]
 
+_PROMPT_TOKENS = "Prompt tokens, including cached tokens."
 _LANED = (
     (
         "gauge",
         "waiting_sequences",
-        "Waiting sequences: live ones wait for their first token, background ones for admission.",
+        "Waiting sequences. Live sequences wait for their first token, background sequences for admission.",
         "waiting",
     ),
     ("gauge", "running_sequences", "Running sequences.", "running"),
     ("counter", "finished_sequences", "Sequences that finished.", "finished"),
     ("counter", "failed_sequences", "Sequences that failed.", "failed"),
     ("counter", "cancelled_sequences", "Sequences that were cancelled.", "cancelled"),
-    ("counter", "prompt_tokens", "Prompt tokens, cached ones included.", "prompt_tokens"),
+    ("counter", "prompt_tokens", _PROMPT_TOKENS, "prompt_tokens"),
     ("counter", "cached_tokens", "Prompt tokens found in the prefix cache.", "cached_tokens"),
     ("counter", "output_tokens", "Tokens generated.", "output_tokens"),
 )
@@ -33,7 +34,7 @@ _WHOLE = (
     ("gauge", "kv_tokens", "Capacity of the KV cache in tokens.", "kv_tokens"),
     ("counter", "steps", "Engine steps.", "steps"),
     ("counter", "preemptions", "Sequences preempted because the KV cache was full.", "preemptions"),
-    ("counter", "requeued_sequences", "Background sequences preempted for live ones.", "requeued"),
+    ("counter", "requeued_sequences", "Background sequences preempted for live sequences.", "requeued"),
 )
 _HISTOGRAMS = (
     ("ttft_seconds", "Time from submission to the first token.", "ttft", "time_to_first_token_seconds"),
@@ -99,7 +100,7 @@ def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats])
     yield "gauge", "vllm:num_requests_running", "Running sequences.", label, summed("running")
     for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
         yield "gauge", f"vllm:{name}", "Share of the KV cache in use.", label, each(lambda seen: seen.kv_use)
-    yield "counter", "vllm:prefix_cache_queries", "Tokens of prompts.", label, summed("prompt_tokens")
+    yield "counter", "vllm:prefix_cache_queries", _PROMPT_TOKENS, label, summed("prompt_tokens")
     yield (
         "counter",
         "vllm:prefix_cache_hits",
@@ -107,7 +108,7 @@ def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats])
         label,
         summed("cached_tokens"),
     )
-    yield "counter", "vllm:prompt_tokens", "Tokens of prompts.", label, summed("prompt_tokens")
+    yield "counter", "vllm:prompt_tokens", _PROMPT_TOKENS, label, summed("prompt_tokens")
     yield "counter", "vllm:generation_tokens", "Tokens generated.", label, summed("output_tokens")
     yield "counter", "vllm:num_preemptions", "Preempted sequences.", label, each(lambda seen: seen.preemptions)
     ended = [

@@ -107,7 +107,7 @@ class ServedLlm(TakesPrompts):
         """Its tokenizer; raises InvalidInput where that is another server's."""
         if not isinstance(self.engine.runtime, Tokenized):
             raise InvalidInput(
-                "model", self.name, "a model that runs on this server: this model runs on another server"
+                "model", self.name, "a model that runs on this server; this model runs on another server"
             )
         return self.engine.runtime.tokens
 
@@ -158,13 +158,13 @@ class ServedLlm(TakesPrompts):
     def _check(self, rows: Sequence[GenerationRequest]) -> None:
         """Refuse what can never be answered before it costs anything."""
         if len(rows) > self.most_rows:
-            raise TooLarge("n", f"{len(rows):,} answers", f"at most {self.most_rows:,} in a request")
+            raise TooLarge("n", f"{len(rows):,} answers", f"at most {self.most_rows:,} answers in a request")
         context = self.engine.runtime.shape.context_tokens
         for each in rows:
             if (size := prompt_characters(each)) > _CHARACTERS_PER_TOKEN * context:
                 raise TooLong.of(context, size // _CHARACTERS_PER_TOKEN, each.params.max_tokens or 1, or_more=True)
         if self._preparing >= self.most_rows:
-            why = f"{self._preparing} requests to {self.name} are being prepared, which is the limit"
+            why = f"the server already prepares {self._preparing} requests to {self.name}, which is the limit"
             raise TryLater(why, _LEAST_WAIT_S)
 
     async def _prepared(self, rows: Sequence[GenerationRequest], deadline_s: float | None) -> Prompts:

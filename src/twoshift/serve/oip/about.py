@@ -39,7 +39,7 @@ class ServerMetadata(msgspec.Struct, frozen=True):
 
 
 class TensorMetadata(msgspec.Struct, frozen=True):
-    """An input or output tensor; the first dimension is rows, and -1 means any size."""
+    """An input or output tensor; the first number of `shape` is the number of rows, and -1 means any size."""
 
     name: str
     datatype: str

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twoshift.engine import RowResult
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.oip.rows import declared_inputs
 
@@ -33,7 +33,7 @@ def rows_of(info: RuntimeInfo, instances: Sequence[Any]) -> list[Any]:
 def _row(instance: Any, names: tuple[str, ...], texts: bool, place: int) -> Any:
     fields = instance if isinstance(instance, Mapping) else _in_order(instance, names, place)
     if set(fields) != set(names):
-        accepted = f"an object with {', '.join(names)}, or their values in that order"
+        accepted = f"an object with the fields {', '.join(names)}, or a list of their values in this order"
         raise InvalidInput(f"instances[{place}]", instance, accepted)
     if texts:
         _check_texts(fields, place)
@@ -71,7 +71,7 @@ def predictions_of(rows: Sequence[RowResult]) -> list[Any]:
 def _plain(value: Any, where: str) -> Any:
     array = np.asarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        accepted = "a finite number; to get NaN or infinity, request binary outputs on /v2"
-        raise InvalidInput(where, "NaN or infinity", accepted)
+        told = "the model returned NaN or infinity; to get such values, request binary outputs on /v2"
+        raise Malformed(where, f"a finite number; {told}")
     plain = array.tolist()
     return plain.decode(errors="replace") if isinstance(plain, bytes) else plain

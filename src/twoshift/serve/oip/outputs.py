@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine import RowResult
-from twoshift.errors import BrokenModel, InvalidInput
+from twoshift.errors import BrokenModel, Inapplicable, InvalidInput
 from twoshift.serve.oip.datatypes import BYTES, wire
 
 __all__ = ["Output", "outputs_of", "unknown_output"]
@@ -54,9 +54,8 @@ class Output(msgspec.Struct):
             raise self._binary_only("bytes that are not text") from None
 
     def _binary_only(self, what: str) -> InvalidInput:
-        return InvalidInput(
-            f"output {self.name!r}", "JSON", f"binary_data: the output contains {what}, which JSON cannot represent"
-        )
+        why = f"because the output contains {what}; request the output with `binary_data: true`"
+        return Inapplicable(f"output {self.name!r}", "JSON", why)
 
 
 def outputs_of(rows: Sequence[RowResult], names: Sequence[str] | None) -> list[Output]:
@@ -72,7 +71,7 @@ def outputs_of(rows: Sequence[RowResult], names: Sequence[str] | None) -> list[O
 
 def unknown_output(name: str, known: Iterable[str]) -> InvalidInput:
     """The error for an output that the model has not."""
-    return InvalidInput("outputs", name, f"one of {', '.join(known)}")
+    return InvalidInput("outputs", name, f"one of these outputs: {', '.join(known)}")
 
 
 def _column(rows: Sequence[RowResult], name: str) -> NDArray[Any]:

@@ -64,7 +64,7 @@ class InferenceProtocol:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
         for each in given:
             if each.shape[0] > model.most_rows:  # not after: a row costs more than its byte
-                accepted = f"at most {model.most_rows:,} in a request"
+                accepted = f"at most {model.most_rows:,} rows in a request"
                 raise TooLarge(f"input {each.name[:80]!r}", f"{each.shape[0]:,} rows", accepted)
         known = model.info.outputs  # of a class that does not say, only its answer knows
         for name in outputs if known else ():
@@ -85,7 +85,7 @@ class InferenceProtocol:
     async def load(self, name: str, changed: bool) -> None:
         """Load it, or load it anew; raises NotFound, InvalidInput, or why it cannot be loaded."""
         if changed:
-            accepted = f"none: {name} is loaded with the settings of the server's configuration"
+            accepted = f"no configuration: {name} is loaded with the settings of the server's configuration"
             raise InvalidInput("parameters", Shown("a changed configuration"), accepted)
         await self._done(self._repository.load, name)
 
@@ -130,7 +130,9 @@ def asked_timeout_s(timeout_us: object, priority: object) -> float | None:
     if not isinstance(timeout_us, int) or timeout_us == 0:
         return None
     if timeout_us > _LONGEST_US:
-        raise InvalidInput("parameters.timeout", timeout_us, "a number of microseconds, up to an hour")
+        raise InvalidInput(
+            "parameters.timeout", timeout_us, f"a number of microseconds, at most {_LONGEST_US:,} (one hour)"
+        )
     return timeout_us / 1e6
 
 

@@ -108,7 +108,7 @@ class _Declared:
     def _values(self, at: int, given: GivenTensor) -> NDArray[Any]:
         shape, datatype = self._inputs[at]
         if datatype not in (None, given.datatype) and (given.datatype, datatype) != ("BF16", "FP32"):
-            raise bad_tensor(given.name, given.datatype, f"{datatype}")
+            raise bad_tensor(given.name, given.datatype, f"the datatype {datatype}")
         row = tuple(given.shape[1:])
         if shape in _ONE_VALUE and row in _ONE_VALUE:
             return _column(given.values, (given.shape[0], *shape))
@@ -130,7 +130,7 @@ def _named(given: Sequence[GivenTensor], names: Sequence[str]) -> list[GivenTens
 
 def _texts(given: GivenTensor) -> list[str]:
     if given.datatype != BYTES or not isinstance(given.values, list):
-        raise bad_tensor(given.name, given.datatype, f"{BYTES}: texts in UTF-8")
+        raise bad_tensor(given.name, given.datatype, f"the datatype {BYTES} (texts in UTF-8)")
     if tuple(given.shape[1:]) not in _ONE_VALUE:
         raise bad_tensor(given.name, list(given.shape), "the shape [rows] or [rows, 1]")
     return given.values

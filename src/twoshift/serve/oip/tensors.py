@@ -54,7 +54,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
     if dtype is None:
         raise _unknown(name, datatype)
     if len(raw) != count * dtype.itemsize:
-        accepted = f"{count * dtype.itemsize:,} bytes: {datatype} of shape {list(shape)}"
+        accepted = f"{count * dtype.itemsize:,} bytes for {datatype} of the shape {list(shape)}"
         raise bad_tensor(name, f"{len(raw):,} bytes", accepted)
     return GivenTensor(name, datatype, shape, _numbers(datatype, raw, dtype))
 
@@ -65,7 +65,7 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
     if decoder is None:
         raise _unknown(name, datatype, "; BF16 is supported only as binary data" if datatype == BF16 else "")
     if not data:
-        raise Malformed(_where(name), "data, or parameters.binary_data_size and the bytes after the JSON")
+        raise Malformed(_where(name), "`data`, or `parameters.binary_data_size` and the bytes after the JSON")
     if datatype != BYTES and len(text := bytes(data)) > _PIECE_BYTES:
         return _from_pieces(name, datatype, shape, text)
     try:
@@ -80,7 +80,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: list[Any
     """From a flat list of values that the datatype holds."""
     count = _count(name, shape)
     if len(values) != count:
-        raise bad_tensor(name, f"{len(values):,} values", f"{count:,} values: shape {list(shape)}")
+        raise bad_tensor(name, f"{len(values):,} values", f"{count:,} values for the shape {list(shape)}")
     if datatype == BYTES:
         return GivenTensor(name, datatype, shape, values)
     try:
@@ -111,7 +111,7 @@ def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) ->
         time.sleep(0)  # the others' turn
     whole = np.concatenate(arrays)
     if len(whole) != (count := _count(name, shape)):
-        raise bad_tensor(name, f"{len(whole):,} values", f"{count:,} values: shape {list(shape)}")
+        raise bad_tensor(name, f"{len(whole):,} values", f"{count:,} values for the shape {list(shape)}")
     return GivenTensor(name, datatype, shape, whole)
 
 
@@ -151,7 +151,9 @@ def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.R
 def _count(name: str, shape: Sequence[int]) -> int:
     """How many values it has. Rows of nothing are refused: they cost no bytes, so there could be any number."""
     if not 1 <= len(shape) <= _MOST_AXES:
-        raise bad_tensor(name, f"{len(shape)} axes", f"1 to {_MOST_AXES} axes, where the first axis is the rows")
+        raise bad_tensor(
+            name, f"{len(shape)} dimensions", f"1 to {_MOST_AXES} dimensions; the first is the number of rows"
+        )
     count, least = 1, 0  # there may be no rows
     for size in shape:
         if not least <= size <= _LARGEST_AXIS:

@@ -142,7 +142,7 @@ def test_texts_that_are_not_utf8_are_errors_of_their_rows(tmp_path: Path, name: 
     rows = rows_of(file)
     assert [row["text"] for row in rows] == ["good", None, None, "fine"]
     assert [row["id"] for row in rows] == [1, 2, 3, 4]
-    assert [row[READ_ERROR] for row in rows] == [None, "column text is not UTF-8", None, None]
+    assert [row[READ_ERROR] for row in rows] == [None, "column text: the value is not valid UTF-8", None, None]
 
 
 def outcome(file: Any) -> list[dict[str, Any]]:

@@ -180,9 +180,9 @@ def test_csv_rows_that_do_not_fit_the_header_are_errors(tmp_path: Path) -> None:
     rows = rows_of(file)
     assert [row["b"] for row in rows] == ["2", None, None, "5", None, "10"]
     assert told(rows)[1:5] == [
-        "the row has 1 field, the header has 2",
-        "the row has 3 fields, the header has 2",
-        "column a is not UTF-8",
+        "the row has 1 field, and the header has 2",
+        "the row has 3 fields, and the header has 2",
+        "column a: the value is not valid UTF-8",
         "the row has a carriage return outside of quotes",
     ]
 
