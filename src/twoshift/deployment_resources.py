@@ -107,4 +107,7 @@ class DeploymentResources:
         assert self.services is not None  # noqa: S101 - they come before
         why = deployment.why_not or f"{deployment.name} was reloaded"
         if not self.services.let_go(deployment.name, why, self._settings.grace_s):
-            raise Broken(f"a job or a stream still uses {deployment.name} after the grace of {self._settings.grace}")
+            raise Broken(
+                f"a job or a stream did not stop within the grace of {self._settings.grace}, and still uses "
+                f"{deployment.name}: cancel it, or try again later"
+            )

@@ -88,8 +88,8 @@ Metric = Annotated[str, setting("How --eval scores answers: exact, rouge, or you
 AtLeast = Annotated[
     float | None,
     setting(
-        "Language model: minimum mean score in --eval. Without --eval: minimum share of tokens that are the same as "
-        "in bf16.",
+        "Language model: minimum mean score in --eval. Without --eval: minimum agreement with the full-precision "
+        "model, as a share of the generated tokens.",
         share(),
         shown="0.95 without --eval",
     ),

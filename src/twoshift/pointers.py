@@ -77,7 +77,10 @@ def read_manifest(blobs: Blobs, location: str, kind: type[_M], known_format: int
     except msgspec.DecodeError as error:
         raise Broken(f"{location} is damaged ({error})") from error
     if found.format != known_format:
-        raise Broken(f"{location} was written by another version of Twoshift (format {found.format})")
+        raise Broken(
+            f"{location} was written by an older version of Twoshift (format {found.format}; this version reads "
+            f"{known_format}): use that version, or run the job again with another output folder"
+        )
     return found
 
 

@@ -89,7 +89,8 @@ def _files(model: str, registry: str | None, checksum: str | None, trust_pickle:
     if checksum is not None and version is not None and version.checksum != checksum:
         where = registry_location(registry)
         raise Broken(
-            f"{version.ref} in {where} has the checksum {version.checksum}, but the driver has loaded {checksum}"
+            f"{version.ref} in {where} has the checksum {version.checksum}, but the driver has loaded {checksum}: "
+            "give the workers and the driver the same registry, and run the driver again"
         )
     return local_model(model, registry, trust_pickle=trust_pickle).word
 

@@ -243,7 +243,7 @@ def test_a_damaged_mlmodel_file_is_refused(tmp_path: Path, text: str, message: s
 def test_a_flavour_that_does_not_run_here_is_named(tmp_path: Path) -> None:
     package("yaml")
     (tmp_path / "source" / "MLmodel").write_text("flavors:\n  spark:\n    model_data: sparkml\n")
-    with pytest.raises(InvalidInput, match="this model has spark"):
+    with pytest.raises(InvalidInput, match="the flavours of this model: spark"):
         pushed(str(tmp_path / "source"), tmp_path)
 
 

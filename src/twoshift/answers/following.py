@@ -173,7 +173,7 @@ class FollowedAnswers(Follower):
             found.table.check(found.generation.checksums)
         except Broken as error:
             why = f"the precomputed answers {self.location} cannot be used, because {error}"
-            self._damaged = f"{why}. Restore the table from a backup, or {again}"
+            self._damaged = f"{why}. To build the table again, {again}"
             self._open = found
             self._tell(self._damaged)
             return
@@ -220,7 +220,7 @@ def _local(blobs: Blobs, place: str, generation: Generation, half_there: str) ->
 def _how_again(place: str, is_in_output: bool) -> str:
     """How to get a table anew: the server builds that of an output folder, a job builds any other."""
     if is_in_output:
-        return f"delete {place}: the server then builds the table again"
+        return f"delete {place}, so that the server builds the table"
     return f"delete {place} and run the job again with the same --answer-table"
 
 

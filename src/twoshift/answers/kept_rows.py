@@ -76,7 +76,7 @@ def unpack_kept(data: bytes) -> KeptRow:
         (size,) = _size.unpack_from(data, at)
         layouts: Sequence[ColumnLayout] = _layouts.decode(data[at + _size.size : at + _size.size + size])
     except (struct.error, msgspec.DecodeError) as error:
-        raise Broken(f"an answer that --write-back has stored is damaged: {error}") from error
+        raise Broken(f"an answer stored with --write-back is damaged, and must be computed again: {error}") from error
     columns = values_of(layouts, data, at + _size.size + size)
     return KeptRow(KeptKey(record.key, data[record.at : at]), record.made_unix_s, columns)
 

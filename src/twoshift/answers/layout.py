@@ -45,9 +45,12 @@ def values_of(columns: Sequence[ColumnLayout], data: bytes, at: int) -> dict[str
             found[column.name] = array if column.size is None else array.reshape(1, -1)
             at += array.nbytes
     except (ValueError, struct.error) as error:
-        raise Broken(f"a precomputed row does not match the columns of its table: {error}") from error
+        raise Broken(f"a precomputed row is damaged ({error}), so the table of answers must be built again") from error
     if at != len(data):
-        raise Broken(f"a precomputed row is {len(data) - at:,} bytes longer than the columns of its table allow")
+        raise Broken(
+            f"a precomputed row is damaged ({len(data) - at:,} bytes too long), so the table of answers must be built "
+            "again"
+        )
     return found
 
 

@@ -39,7 +39,10 @@ class ReadFile:
         except OSError as error:
             raise Broken(f"{self.path} cannot be read: {error.strerror}") from error
         if len(found) != size:
-            raise Broken(f"{self.path} is truncated: expected at least {at + size:,} bytes")
+            raise Broken(
+                f"{self.path} is truncated (expected at least {at + size:,} bytes), so the table of answers must be "
+                "built again"
+            )
         return found
 
     @property

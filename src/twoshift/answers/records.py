@@ -32,8 +32,8 @@ def pack_record(key: bytes, made_unix_s: float, values: bytes) -> bytes:
 def unpack_record(data: bytes) -> Record:
     """Raises Broken where a bit of it is another than was written."""
     if len(data) < _HEAD_BYTES:
-        raise Broken(f"a precomputed row has {len(data)} bytes: it is truncated")
+        raise Broken(f"a precomputed row is truncated ({len(data)} bytes), so the answers must be built again")
     if _checksum.unpack_from(data)[0] != zlib.crc32(memoryview(data)[_checksum.size :]):
-        raise Broken("a precomputed row is damaged: its checksum differs from the recorded checksum")
+        raise Broken("a precomputed row is damaged (its checksum is wrong), so the answers must be built again")
     made_unix_s, size = _rest.unpack_from(data, _checksum.size)
     return Record(data[_HEAD_BYTES : _HEAD_BYTES + size], made_unix_s, data, _HEAD_BYTES + size)

@@ -48,7 +48,10 @@ class AnswerTable:
         """Raises Broken where what finds the rows is damaged: keys would seem to be missing. Rows have their own."""
         for name, expected in checksums.items():
             if ReadFile(self._folder / name).checksum() != expected:
-                raise Broken(f"{self._folder / name} is damaged: its checksum differs from the recorded checksum")
+                raise Broken(
+                    f"{self._folder / name} is damaged (its checksum is wrong): restore the table of answers from a "
+                    "backup, or build it again"
+                )
 
     def preload(self) -> None:
         """Have the files in the page cache, so that hits need not wait for the disk; the slots first."""

@@ -12,7 +12,7 @@ from twoshift.vectors.names import METRICS, library_of
 
 __all__ = ["INDEX_SETTINGS", "IndexKey", "IndexMetric", "IndexName", "IndexRecall", "check_index", "index_location"]
 
-_MORE = "If NAME has no slash, the index is created in the output folder. See [search](search.md)."
+_MORE = "An index whose name has no slash is created in the output folder. See [search](search.md)."
 _TABULAR = (".ubj", ".json", ".txt", ".lgb", ".cbm", ".skops", ".pkl", ".joblib")
 INDEX_SETTINGS = {"index_metric": "cos", "index_key": None, "index_recall": 0.95}  # and their defaults
 

@@ -83,7 +83,9 @@ class JobIntake:
         if same.owner != owner:
             raise InvalidInput("output", settings.output, "another output folder: another job uses this folder")
         if same.kind is JobKindName.STREAM:
-            raise InvalidInput("output", settings.output, f"another output folder: {same.id} writes to this folder")
+            raise InvalidInput(
+                "output", settings.output, f"another output folder: stream {same.id} writes to this folder"
+            )
         before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
         if before != settings:
             raise InvalidInput("output", settings.output, f"another output folder: job {same.id} writes to this folder")

@@ -27,7 +27,7 @@ PieceName = Annotated[
 PieceTimeout = Annotated[
     float,
     setting(
-        "With --piece: take over the shards of another process when it has sent no heartbeat for this time.",
+        "With --piece: take over the shards of another process that has sent no heartbeat for this time.",
         duration(),
         "--piece-timeout",
         shown="60s",

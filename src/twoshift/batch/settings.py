@@ -209,7 +209,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     adapter: Annotated[
         str | None, HERE,
         setting("Folder of a LoRA adapter for the language model.", FOLDER, shown="none",
-                more="With --on, use the name of the adapter as the model. See "
+                more="--adapter cannot be used with --on: there, give the name of the adapter as --model. See "
                      "[adapters](llms.md#adapters).")] = None
     tensor_parallel: Annotated[TensorParallel, HERE] = 1
     batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False

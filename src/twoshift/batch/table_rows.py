@@ -296,7 +296,8 @@ def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
         raise Broken(f"the model's output column {planned.name} has the type {array.type}; {expected}") from error
     if _infinities(fitted) > _infinities(array):  # a narrower float does not say so by itself
         raise Broken(
-            f"the model's output column {planned.name} has numbers that are too large for its type; {expected}"
+            f"the model's output column {planned.name} has numbers that are too large for {planned.type}, the type of "
+            "this column in the job's first rows"
         )
     return fitted
 

@@ -51,7 +51,7 @@ def submit_command(
     on: On = None,
     window: Annotated[str, text("Time until the batch must be done, counted from now, such as 24h or 90m.")] = "24h",
     endpoint: Annotated[
-        str | None, text("API endpoint of the requests, such as /v1/embeddings.", shown="the url of the first line")
+        str | None, text("API endpoint of the requests, such as /v1/embeddings.", shown="the url of the first request")
     ] = None,
     wait: Wait = False,
     output: Output = None,

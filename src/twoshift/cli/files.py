@@ -59,7 +59,7 @@ def check_writable(path: str | None, field: str, *, others: Sequence[str | None]
         if _is_device(Path(path), target):
             raise InvalidInput(field, path, "the name of a regular file, not of a device such as /dev/stdout")
         if any(other and Path(other).resolve() == target for other in others):
-            raise InvalidInput(field, path, "another file; this command already uses this file for something else")
+            raise InvalidInput(field, path, "another file; this command already reads or writes this file")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise InvalidInput(field, path, "a file that the current user has the permission to write")
     except (OSError, RuntimeError) as error:

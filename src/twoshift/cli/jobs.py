@@ -79,7 +79,7 @@ def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 @command(app, "deliveries", "twoshift jobs deliveries --on http://127.0.0.1:8000", SERVER_FIELDS)
 def deliveries_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N deliveries.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N webhook deliveries.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest webhook deliveries and the status of each reply."""

@@ -63,7 +63,7 @@ def profile_command(
         float, duration("Approximate measuring time; a language model takes four times as long.", shown="5s")
     ] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
-    report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
+    report: Annotated[str | None, text("Write a report with the cost curve to this HTML file.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
     **given: Any,
 ) -> None:

@@ -48,7 +48,9 @@ def push_command(
         list[str] | None,
         typer.Option("--with", help="Additional file or folder that the model needs; repeat the option for several."),
     ] = None,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do not load the model before it is pushed.")] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Skip the check that loads the model before the push.")
+    ] = False,
     trust_pickle: TrustPickle = False,
     load_timeout: LoadTimeout = None,
     registry: RegistryAt = None,

@@ -27,7 +27,7 @@ def score_command(
     rows: Annotated[
         str,
         typer.Argument(
-            help='File with one row per line: {"field": value, ...} for a model of tables or your own class; '
+            help='File with one row per line: {"field": value, ...} for a tabular model or your own class; '
             '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier. - reads stdin.',
         ),
     ] = "-",

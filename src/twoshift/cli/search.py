@@ -35,7 +35,7 @@ def search_command(
     queries: Annotated[list[str], typer.Argument(help="Texts to search for.")],
     *,
     k: Annotated[
-        int, typer.Option("-k", help="Maximum number of rows to show per text.", metavar="N", min=1, max=1000)
+        int, typer.Option("-k", help="Maximum number of results to show per query.", metavar="N", min=1, max=1000)
     ] = 5,
     model: Annotated[
         str | None,

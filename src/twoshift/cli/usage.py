@@ -45,7 +45,10 @@ def usage_command(
     ] = "day,tenant,lane,model",
     tenant: Annotated[
         str | None,
-        text("Show only this tenant. Other tenants than your own need a key with the scope admin.", metavar="NAME"),
+        text(
+            "Show only this tenant. To see another tenant than your own, use an API key with the scope admin.",
+            metavar="NAME",
+        ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,

@@ -231,4 +231,4 @@ def json_of(reply: ApiReply, path: str) -> Any:
     try:
         return json.loads(reply.body) if reply.body else None
     except ValueError:
-        raise Broken(f"the reply to a request for {path} is not JSON") from None
+        raise Broken(f"the reply to a request for {path} is not JSON; check the URL of the server") from None

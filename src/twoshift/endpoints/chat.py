@@ -43,7 +43,7 @@ from twoshift.endpoints.generating import (
 )
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import Inapplicable, InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput, Shown
 from twoshift.generation import Delta, Message, TokenLogprob, ToolCall, ToolChoice, ToolUse
 
 __all__ = ["ChatCall", "read_chat"]
@@ -62,7 +62,7 @@ class ChatCall:
     def __init__(self, asked: ChatRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.store:
-            raise InvalidInput("store", True, "false: this server does not store answers")
+            raise InvalidInput("store", Shown("true"), "false: this server does not store answers")
         self._written, self._asked = Written("chatcmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))

@@ -28,7 +28,7 @@ from twoshift.endpoints.generating import (
 )
 from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 from twoshift.generation import Delta, TokenLogprob
 
 __all__ = ["CompletionCall", "read_completion"]
@@ -48,7 +48,7 @@ class CompletionCall:
     def __init__(self, asked: CompletionRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.echo:
-            raise InvalidInput("echo", True, "false: this server does not echo prompts")
+            raise InvalidInput("echo", Shown("true"), "false: this server does not echo prompts")
         self._written, self._asked = Written("cmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, asked.max_tokens or _DEFAULT_TOKENS, asked.logprobs)

@@ -15,7 +15,7 @@ from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
 from twoshift.endpoints.score import SCORE, ScoreCall, read_score
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "SCORE", "ReadCall", "told_openai", "with_request_field"]
 
@@ -55,7 +55,7 @@ def _response(body: bytes, model: ModelFacts) -> EndpointCall:
 
 def _whole(call: GenerationCall) -> EndpointCall:
     if call.streams:
-        raise InvalidInput("stream", True, "false: a batch does not stream its answers")
+        raise InvalidInput("stream", Shown("true"), "false: a batch does not stream its answers")
     return call
 
 

@@ -17,7 +17,7 @@ from twoshift.endpoints.types import (
     TextScore,
     TextsRerankRequest,
 )
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Shown
 
 __all__ = ["RerankCall", "TextsRerankCall", "read_rerank", "read_texts_rerank"]
 
@@ -64,7 +64,7 @@ class TextsRerankCall:
     def __init__(self, asked: TextsRerankRequest, model: ModelFacts) -> None:
         requires(model, _COLUMN, "reranking")
         if asked.raw_scores:
-            raise InvalidInput("raw_scores", True, "false: the model's own activation is always applied")
+            raise InvalidInput("raw_scores", Shown("true"), "false: the model's own activation is always applied")
         self._asked = asked
         self.rows = [(asked.query, text) for text in asked.texts]
 

@@ -28,7 +28,7 @@ from twoshift.endpoints.response_types import (
     TextConfig,
 )
 from twoshift.endpoints.tools import tool_of, tool_use
-from twoshift.errors import Inapplicable, InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput, Shown
 from twoshift.generation import GenerationParams, GenerationRequest, Message, ToolCall, ToolUse
 
 __all__ = ["RESPONSES", "ResponseCall", "read_response"]
@@ -50,9 +50,9 @@ class ResponseCall:
     def __init__(self, asked: ResponseRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.store:
-            raise InvalidInput("store", True, "false: this server does not store answers")
+            raise InvalidInput("store", Shown("true"), "false: this server does not store answers")
         if asked.background:
-            raise InvalidInput("background", True, "false: for background work, use /v1/batches")
+            raise InvalidInput("background", Shown("true"), "false: for background work, use /v1/batches")
         if asked.stream_options is not None and not asked.stream:
             raise Inapplicable("stream_options", True, "without `stream: true`")
         self._asked, self._empty = asked, _empty(asked, model.name)

@@ -143,11 +143,9 @@ def _parsed(word: str, of: _Field, field: str) -> set[int]:
         span, slash, step = part.partition("/")
         first, last = _span(span, of, field, part)
         if slash and (not re.fullmatch(r"[0-9]{1,3}", step) or int(step) < 1):
-            raise InvalidInput(field, part, f"a step of at least 1 in the {of.name}, such as */5")
+            raise InvalidInput(field, part, "a step of at least 1 after the slash, such as */5")
         if slash and span != "*" and "-" not in span:
-            raise InvalidInput(
-                field, part, f"a range before the step in the {of.name}, such as {span}-{of.most}/{step}"
-            )
+            raise InvalidInput(field, part, f"a range before the slash, such as {span}-{of.most}/{step}")
         found.update(range(first, last + 1, int(step) if slash else 1))
     return found
 

@@ -25,7 +25,7 @@ class JobScaleLimits:
 
     def __post_init__(self) -> None:
         if self.most < 1:
-            raise InvalidInput("most", self.most, "1 or more")
+            raise InvalidInput("most", self.most, "at least 1 worker")
         if not 0 <= self.load_s < math.inf:
             raise InvalidInput("load_s", self.load_s, "a finite number of seconds, 0 or more")
 

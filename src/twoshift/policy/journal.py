@@ -144,7 +144,10 @@ def replay(entries: Iterable[_Entry]) -> Replay:
 class _Player:
     def __init__(self, header: _Entry) -> None:
         if header[:2] != ["twoshift-lanes", _FORMAT]:
-            raise Broken("the journal cannot be replayed: it does not begin with a twoshift-lanes header")
+            raise Broken(
+                f"the journal cannot be replayed: it does not begin with a twoshift-lanes header of format {_FORMAT}; "
+                "record the journal again with `twoshift sim lanes --record`"
+            )
         in_lane = CallCost.from_dict(header[4]) if len(header) > 4 else None
         self._lanes = LanePolicy(CallCost.from_dict(header[2]), _limits(header[3]), in_lane)
         self._admission = AdmissionPolicy(self._lanes)
@@ -173,7 +176,7 @@ class _Player:
                 self._lanes.cancel_block(key)
             case ["finished", number, elapsed_s, failed, device_s]:
                 if number not in self._calls:
-                    raise ValueError("it has the end of a call whose start is missing")
+                    raise ValueError("the journal contains the end of a call, but not the start of that call")
                 self._lanes.finished(self._calls.pop(number), elapsed_s, failed, device_s)
             case ["cap_tokens", max_tokens]:
                 self._lanes.cap_tokens(max_tokens)

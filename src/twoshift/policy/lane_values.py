@@ -70,7 +70,7 @@ class LaneLimits:
             raise InvalidInput("tail_margin", self.tail_margin, "a share from 0 to below 0.5")
         if not 0 <= self.min_share <= 0.5:
             raise InvalidInput(
-                "min_share", self.min_share, "a share from 0 to 0.5, because live rows keep half of a call"
+                "min_share", self.min_share, "a share from 0 to 0.5, because live rows keep at least half of each call"
             )
 
     @property

@@ -65,7 +65,10 @@ class Wanted:
         if not 0 <= self.floor <= self.replicas:
             raise InvalidInput("floor", self.floor, f"at least 0 and at most {self.replicas}, the number of replicas")
         if self.surge < 1:
-            raise InvalidInput("surge", self.surge, "at least 1: a version is replaced by starting one replica first")
+            accepted = (
+                "at least 1: an update starts a replica of the new version before it stops one of the old version"
+            )
+            raise InvalidInput("surge", self.surge, accepted)
 
     @property
     def replicas(self) -> int:

@@ -184,7 +184,9 @@ class _Player:
     def _begin(self, header: _Entry) -> None:
         _, version, settings, state = header
         if version != _FORMAT:
-            raise ValueError(f"the format is {version}, but this version of Twoshift reads only format {_FORMAT}")
+            raise ValueError(
+                f"the format of the record is {version}, but this version of Twoshift reads only format {_FORMAT}"
+            )
         self._settings = RolloutSettings.from_dict({**settings, **self._overrides})
         self._policy = RolloutPolicy.restored(self._settings, RolloutState.from_dict(state))
 

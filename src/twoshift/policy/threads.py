@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, Malformed
 
 __all__ = ["ThreadPlan", "ThreadStep", "choose_threads", "thread_candidates"]
 
@@ -34,7 +34,9 @@ class ThreadPlan:
     def __post_init__(self) -> None:
         rising = all(a.from_rows < b.from_rows and a.threads < b.threads for a, b in pairwise(self.steps))
         if not self.steps or self.steps[0].from_rows != 1 or self.steps[0].threads < 1 or not rising:
-            raise InvalidInput("threads", self.steps, "steps that begin at 1 row and increase in rows and threads")
+            raise InvalidInput(
+                "threads", self.steps, "steps that start at 1 row; each further step has more rows and threads"
+            )
 
     @classmethod
     def fixed(cls, threads: int) -> ThreadPlan:
@@ -96,5 +98,5 @@ def _plan(sizes: Sequence[int], chosen: Sequence[int]) -> ThreadPlan:
         if not steps or threads > steps[-1].threads:
             steps.append(ThreadStep(rows if steps else 1, threads))
     if not steps:
-        raise InvalidInput("threads", "nothing", "calls that were measured with one thread and with several")
+        raise Malformed("threads", "at least one measured call")
     return ThreadPlan(tuple(steps))

@@ -53,7 +53,7 @@ def mlflow_artifact(folder: Path, source: str, trust_pickle: bool, scratch: Path
             return _folder_artifact(folder, _place(folder, flavours[name], usual), source)
     if _PYFUNC not in flavours:
         accepted = f"a model with the flavour {', '.join((*_FILE_FLAVOURS, *_FOLDER_FLAVOURS))} or pyfunc"
-        raise InvalidInput("SOURCE", source, f"{accepted}; this model has {', '.join(flavours) or 'no flavour'}")
+        raise InvalidInput("SOURCE", source, f"{accepted}; the flavours of this model: {', '.join(flavours) or 'none'}")
     if not trust_pickle:
         accepted = "--trust-pickle for a pyfunc model, if you trust the author: loading the model runs its code"
         raise InvalidInput("SOURCE", source, accepted)

@@ -171,7 +171,8 @@ class Registry:
         moves = self.aliases.history(name, alias)
         earlier = self.aliases.before(moves)
         if earlier is None:
-            raise InvalidInput("ALIAS", f"{name}@{alias}", "an alias that has pointed to more than one version")
+            accepted = "an alias with an earlier version to return to; the history of this alias has no earlier version"
+            raise InvalidInput("ALIAS", f"{name}@{alias}", accepted)
         try:
             self.version(name, earlier)
         except NotFound as error:

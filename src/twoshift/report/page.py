@@ -42,7 +42,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Block:
     """Columns that hold only numbers, units allowed, are set flush right; None is a dash."""
     for row in rows:
         if len(row) != len(headers):
-            raise ValueError(f"a row of {len(row)} cells under {len(headers)} headers: {list(row)!r}")
+            raise ValueError(f"expected {len(headers)} cells per row; this row has {len(row)} cells: {list(row)!r}")
     classes = [
         ' class="number"' if rows and all(_is_number(row[column]) for row in rows) else ""
         for column in range(len(headers))

@@ -104,7 +104,7 @@ def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
     """The columns of all parts' rows, in order; raises InvalidInput where the parts do not fit together."""
     full = [part for part in parts if len(part)]
     if not full:
-        raise InvalidInput("parts", len(parts), "parts with at least one row")
+        raise InvalidInput("parts", len(parts), "at least one part that has rows")
     if len(full) == 1:  # copied all the same: a model that changes its input must not change the rows
         return {name: array.copy() for name, array in full[0].columns.items()}
     first = full[0].columns

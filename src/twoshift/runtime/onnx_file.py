@@ -59,11 +59,11 @@ def _inside(path: Path, place: str) -> Path:
     try:
         file = (folder / place).resolve()
         if Path(place).is_absolute() or not file.is_relative_to(folder):
-            raise Broken(f"{told}, which is outside the folder of the model")
+            raise Broken(f"{told}, which is outside the folder of the model; export the model again into one folder")
         if not file.is_file():
-            raise Broken(f"{told}, which does not exist")
+            raise Broken(f"{told}, which does not exist; export the model again into one folder")
     except (OSError, ValueError) as error:  # a name that no file can have
-        raise Broken(f"{told}, which is not the name of a file") from error
+        raise Broken(f"{told}, which is not the name of a file; export the model again into one folder") from error
     return file
 
 
@@ -105,6 +105,9 @@ def _precision(onnx: Any, tensors: list[Any], path: Path) -> str:
         for size in tensor.dims:
             numbers *= size
         if tensor.data_type not in kinds:
-            raise Broken(f"{path} has weights of type {tensor.data_type}, which is not a data type of ONNX")
+            raise Broken(
+                f"{path} has weights of type {tensor.data_type}, which is not a data type of ONNX; "
+                "export the model again"
+            )
         sizes[_PRECISIONS.get(kinds[tensor.data_type], "fp32")] += numbers
     return sizes.most_common(1)[0][0] if sizes else "fp32"

@@ -142,7 +142,9 @@ class _UserModel:
             expected = f"an array of {rows} whole numbers of at least 1, one for each row"
             raise BrokenModel(f"{self._info.model}: tokens() returned {given}; expected {expected}")
         if rows and lengths.min() < 1:
-            raise InvalidInput(f"{self._info.model}: tokens", lengths.tolist(), f"{rows} whole numbers of at least 1")
+            raise InvalidInput(
+                f"{self._info.model}: result of tokens()", lengths.tolist(), f"{rows} whole numbers of at least 1"
+            )
         if rows and lengths.max() > self._info.max_row_tokens:
             number = int(lengths.argmax())
             raise TooLarge(f"row {number}", f"{lengths[number]} tokens", f"at most {self._info.max_row_tokens} tokens")

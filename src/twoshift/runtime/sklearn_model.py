@@ -95,7 +95,9 @@ def _unpickled(path: Path) -> Any:
 def _runtime(path: Path, estimator: Any, threads: Threads) -> ThreadedModel:
     if not callable(getattr(estimator, "predict", None)) and not callable(getattr(estimator, "transform", None)):
         raise InvalidInput(
-            "model", str(path), f"an estimator with predict or transform; the file holds a {type(estimator).__name__}"
+            "model",
+            str(path),
+            f"an estimator with the method `predict` or `transform`; the file holds a {type(estimator).__name__}",
         )
     try:
         model = _Estimator(estimator, str(path))
@@ -254,7 +256,7 @@ def _check_archive(path: Path) -> None:
         raise Broken(f"{path} is not a complete skops archive: {damaged} in this archive is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
         size = f"the archive has {path.stat().st_size:,} bytes and unpacks to {swollen:,} bytes"
-        raise Broken(f"{path}: {size}, which is more than an estimator needs")
+        raise Broken(f"{path}: {size}; the file is refused, because it may be a zip bomb")
 
 
 def _untrusted_hint(types: list[str]) -> str:

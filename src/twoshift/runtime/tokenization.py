@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Inapplicable, InvalidInput
 from twoshift.generation import Message
 
 __all__ = ["TextTokens", "Tokenized", "encoder_tokens"]
@@ -25,7 +25,7 @@ class TextTokens:
         """With the special tokens that begin and end a text, if they are wanted; raises InvalidInput."""
         if not isinstance(given, str):
             if self._chat is None:
-                raise InvalidInput("messages", "a conversation", "`prompt`: this model has no chat template")
+                raise Inapplicable("messages", True, "because this model has no chat template; use `prompt` instead")
             given = self._chat(given)
         return self._tokenizer.encode(given, add_special_tokens=special).ids
 

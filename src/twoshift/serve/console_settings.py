@@ -9,11 +9,11 @@ from twoshift.values import FLAG, names
 
 __all__ = ["ConsoleHosts", "HasConsole"]
 
-HasConsole = Annotated[bool, key("Show the console in a browser, at `/`.", FLAG)]
+HasConsole = Annotated[bool, key("Serve the web console at `/`.", FLAG)]
 ConsoleHosts = Annotated[
     tuple[str, ...],
     key(
-        "Additional host names under which the console may be opened on a server without API keys.",
+        "Additional host names under which the web console may be opened on a server without API keys.",
         names(),
     ),
 ]

@@ -138,7 +138,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Vector index for /v1/search: the output folder of `twoshift run --index`, or the folder of an index.",
             text("FOLDER"),
-            more="The server switches to a new generation of the index when it is complete. See [search](search.md).",
+            more="When a new generation of the index is complete, the server switches to it. See [search](search.md).",
         ),
     ] = None
     precomputed: PrecomputedPlace = None

@@ -34,7 +34,7 @@ PrecomputedPlace = Annotated[
         "Serve precomputed answers by key, from the output folder of `twoshift run --answer-key`, or from the value of "
         "`twoshift run --answer-table` (a folder or redis://host:6379/0#NAME).",
         text("PLACE"),
-        more="The server switches to the output of a new run when it is complete. See [precomputed "
+        more="When a new run is complete, the server switches to the output of this run. See [precomputed "
         "answers](hybrid.md).",
     ),
 ]

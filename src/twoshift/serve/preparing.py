@@ -78,7 +78,7 @@ class Preparing:
             async with _by(deadline_s):
                 return await found
         except TimeoutError:
-            raise Late("the lookups of the request were not done by its deadline") from None
+            raise Late("the feature lookups of the request were not finished by its deadline") from None
 
     async def _in_time(
         self, rows: Sequence[Any], characters: int, deadline_s: float, visit: Visit | None

@@ -44,7 +44,7 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     alpha: Annotated[
         float,
         key(
-            "Probability that a candidate is rolled back although it is as good as the stable version.",
+            "Maximum probability that a candidate is rolled back although it is as good as the stable version.",
             share(zero=False, most=0.5),
         ),
     ] = 0.01
@@ -60,7 +60,9 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     follow: Annotated[
         bool, key("Start a rollout when the registry alias of the model points to another version.", FLAG)
     ] = True
-    follow_every: Annotated[str, key("Interval between checks of the alias.", span(least="1s", most="1d"))] = "5s"
+    follow_every: Annotated[
+        str, key("With `follow`: interval between checks of the model's registry alias.", span(least="1s", most="1d"))
+    ] = "5s"
     drain: Annotated[
         str,
         key(

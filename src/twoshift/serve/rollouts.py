@@ -131,7 +131,7 @@ class Rollouts:
             found = self._store.list(1, rollout)
             if found:
                 return found[0]
-            raise NotFound("rollout", rollout, "a deployment with at least one rollout")
+            raise NotFound("rollout", rollout, f"a rollout id; {rollout} is a deployment without rollouts")
         return self._store.get(rollout)
 
     def events(self, rollout_id: str) -> list[RolloutEvent]:

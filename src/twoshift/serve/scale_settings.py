@@ -28,7 +28,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = "5m"
     every: Annotated[str, key("Time between two scaling decisions.", span(least="10ms", most="1h"))] = "2s"
     waiting_per_replica: Annotated[
-        int, key("Add replicas if more live rows than this wait for each replica.", whole())
+        int, key("Add replicas if the number of waiting live rows per replica is larger than this.", whole())
     ] = 20
     longest_wait: Annotated[str, key("Add replicas if a live row has waited longer than this.", span(zero=True))] = "1s"
     refused_share: Annotated[
@@ -39,7 +39,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     borrow_load: Annotated[
         float,
         key(
-            "Up to this load by live rows (a share of the capacity), hold back batch rows instead of adding a replica.",
+            "Hold back batch rows instead of adding a replica if live rows need at most this share of the capacity.",
             share(),
         ),
     ] = 0.9

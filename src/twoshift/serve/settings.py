@@ -29,7 +29,8 @@ __all__ = ["FileSettings", "ServeSettings", "make_settings", "read_settings"]
 _LONGEST_TENANT = 100
 _IN_HOME = "in TWOSHIFT_HOME"
 _PER_ADDRESS = (
-    "Maximum number of connections per client address. This machine and the addresses in `proxies` have no limit."
+    "Maximum number of connections per client address. There is no limit for the server's own machine and for the "
+    "addresses in `proxies`."
 )
 _A_QUARTER = "a quarter of `max_connections`"
 

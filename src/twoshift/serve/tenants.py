@@ -35,7 +35,8 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         10_000
     )
     stored_bytes: Annotated[
-        int | None, key("Maximum size of all stored files in bytes.", whole(most=10**18), shown="no limit")
+        int | None,
+        key("Maximum total size of the tenant's stored files, in bytes.", whole(most=10**18), shown="no limit"),
     ] = None
     device_seconds_per_day: Annotated[
         float | None,

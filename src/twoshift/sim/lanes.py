@@ -187,9 +187,8 @@ def _check(spec: LanesSpec) -> None:
         if spec.trace:
             fit = f"only {most_s:.3g}s of the {seconds:.3g}s of this trace"
             raise Malformed("trace", f"fewer requests; at this --load, {fit} can be simulated")
-        raise InvalidInput(
-            "seconds", f"{seconds:g}s", f"at most {most_s:.3g}s, in which {_MOST_EVENTS:,} rows or calls are simulated"
-        )
+        accepted = f"at most {most_s:.3g}s: one simulation can have at most {_MOST_EVENTS:,} rows or calls"
+        raise InvalidInput("seconds", f"{seconds:g}s", accepted)
 
 
 def check_slo(spec: LanesSpec) -> None:

@@ -60,7 +60,7 @@ class FileProfiles:
         try:
             if path.exists() and (not path.is_file() or path.stat().st_size > _MOST_BYTES):
                 what = f"profile {path} is not a plain file, or is larger than {_MOST_BYTES:,} bytes"
-                raise Broken(f"{what}: delete it and measure the profile again")
+                raise Broken(f"{what}: delete this file and measure the profile again")
             data = path.read_bytes()
         except FileNotFoundError:
             known = ", ".join(self.names()) or "there is none yet; `twoshift profile MODEL` creates one"

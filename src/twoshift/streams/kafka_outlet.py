@@ -194,7 +194,7 @@ class KafkaOutlet:
             else:
                 raise self._kafka.KafkaException(message.error())
         if partitions:
-            raise TryLater(f"{self._place.shown} does not return its last messages", _RETRY_S)
+            raise TryLater(f"reading the last messages of {self._place.shown} takes too long", _RETRY_S)
         return last
 
     def _row(self, message: Any, job: str) -> tuple[_Row, bool]:

@@ -67,9 +67,9 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     once: Annotated[bool, setting("Stop when all rows that are now in the source have been committed.", FLAG)] = False
     settle: Annotated[
         float,
-        setting("Waiting time before new data is read. A local file must be unchanged for this time. A PostgreSQL row "
-                "is read when this time has passed since the stream first saw it.", duration(zero=True),
-                shown="2s")] = 2.0
+        setting("Waiting time before new data is read. A local file must be unchanged for this time. With "
+                "PostgreSQL, the stream waits this time after it notices new rows, and then reads the rows.",
+                duration(zero=True), shown="2s")] = 2.0
     buffer: Annotated[
         float, setting("Approximate memory for rows that are not committed yet.", size(), shown="96MB")] = 96e6
     compact: Annotated[
@@ -109,7 +109,8 @@ def make_stream(data: dict[str, Any]) -> tuple[StreamSettings, JobSettings]:
     for name, value in of_job.items():
         if name not in _OF_JOBS:
             near = get_close_matches(name, [*declared(StreamSettings), *_OF_JOBS], 1, 0.4)
-            raise InvalidInput(name, value, f"a key of a stream, such as {near[0] if near else 'source'}")
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise Inapplicable(name, value, f"because streams have no setting with this name{hint}")
     stream = settings_of(StreamSettings, own)
     from twoshift.batch.stores.known import without_password  # slow to load: pyarrow
 

@@ -116,7 +116,9 @@ def _same(store: JobStore, stream: StreamSettings, job: JobSettings, owner: str)
     if same.owner != owner:
         raise InvalidInput("output", output, "another output folder: another job or stream writes to this folder")
     if same.kind is not JobKindName.STREAM or stream_of(same) != (stream, job):
-        raise InvalidInput("output", output, f"another output folder: {same.id} writes to this folder")
+        raise InvalidInput(
+            "output", output, f"another output folder: the job or stream {same.id} writes to this folder"
+        )
     return same
 
 

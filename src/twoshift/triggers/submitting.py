@@ -110,5 +110,5 @@ def _check_output(run: ScheduledRun, runs: Sequence[ScheduledRun]) -> None:
             raise InvalidInput(
                 "output",
                 run.output,
-                f"another folder: {each.id} uses this folder; add {{run}} for a separate folder per run",
+                f"another folder: the run {each.id} uses this folder; add {{run}} to the path for a folder per run",
             )

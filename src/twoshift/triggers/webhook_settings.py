@@ -33,7 +33,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     events: Annotated[tuple[str, ...], key("Events that trigger the webhook.", names())] = EVENTS
     tenant: Annotated[str | None, key("Tenant whose jobs trigger the webhook.", shown="all tenants")] = None
     only_named: Annotated[bool, key("Call the webhook only for jobs that name it in `notify`.", FLAG)] = False
-    below: Annotated[bool, key("Allow jobs to list in `notify` any URL that begins with this URL.", FLAG)] = False
+    below: Annotated[
+        bool, key("Allow jobs to list in `notify` any URL that begins with the `url` of the webhook.", FLAG)
+    ] = False
 
     def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
@@ -63,4 +65,4 @@ def check_webhook(settings: WebhookSettings, private_too: bool) -> None:
         if event not in EVENTS:
             raise InvalidInput("events", event, f"one or several of {', '.join(EVENTS)}")
     if settings.below and not settings.url.endswith("/"):
-        raise InvalidInput("url", settings.url, "a URL that ends with /, because `below = true`")
+        raise InvalidInput("url", settings.url, "a URL that ends with /, because this webhook has `below = true`")

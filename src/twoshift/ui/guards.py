@@ -49,9 +49,11 @@ class Guards:
     def act(self, request: Request) -> Caller:
         """A form or a script of a page of ours."""
         check_origin(request)
-        length = request.header(b"content-length") or "0"
-        if request.header(b"transfer-encoding") is not None or not length.isdecimal() or int(length) > _MOST_BYTES:
-            raise TooLarge("body", f"{length} bytes", f"at most {_MOST_BYTES:,} bytes with a content-length")
+        length, is_chunked = request.header(b"content-length") or "0", request.header(b"transfer-encoding") is not None
+        if is_chunked or not length.isdecimal() or int(length) > _MOST_BYTES:
+            size = "unknown size" if is_chunked else f"{length} bytes"
+            accepted = f"at most {_MOST_BYTES:,} bytes, and the size in the header content-length"
+            raise TooLarge("body", size, accepted)
         if (coding := request.header(b"content-encoding")) is not None:  # it would be larger than it says
             raise InvalidInput("content-encoding", coding, "an uncompressed form")
         return self.look(request)
@@ -76,9 +78,9 @@ def check_origin(request: Request) -> None:
     """Raises Forbidden where another site's page has made a browser ask."""
     site, origin = request.header(b"sec-fetch-site"), request.header(b"origin")
     if site is None and origin is None:
-        raise Forbidden("only pages of this console may send this request; it has no Origin header")
+        raise Forbidden("only pages of this console may send this request; the request has no Origin header")
     if site is not None and site != "same-origin":
-        raise Forbidden(f"only pages of this console may send this request; it is {site}")
+        raise Forbidden(f"only pages of this console may send this request; its header Sec-Fetch-Site is {site}")
     if origin is not None and _place(origin) != (request.header(b"host") or "").lower():
         raise Forbidden(f"only pages of this console may send this request, not pages of {origin[:200]}")
 

@@ -72,7 +72,9 @@ class JobPages:
     async def new(self, visit: Visit) -> Reply:
         """First the model and the input, then its columns and what the job would take."""
         if not visit.session.may(Access.BATCH):
-            raise Forbidden("this login cannot submit jobs: log in with a key that has the scope batch, not read-only")
+            raise Forbidden(
+                "this login cannot submit jobs: log in with a key that has the scope batch, and without Read-only"
+            )
         return await self._form(visit, visit.query)
 
     async def submit(self, visit: Visit) -> Reply:

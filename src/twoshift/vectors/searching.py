@@ -126,7 +126,7 @@ def open_current(blobs_for: BlobsFor, location: str, besides: Pointer | None = N
 def _opened(blobs: Blobs, index: str, pointer: Pointer) -> OpenIndex:
     generation = read_generation(blobs, index, pointer.generation)
     if generation is None:
-        raise Broken(f"the generation {pointer.generation} of the index {index} has no manifest: {RESTORE}")
+        raise Broken(f"the generation {pointer.generation} of the index {index} has no manifest file: {RESTORE}")
     return OpenIndex(generation, pointer, _local(blobs, index, generation))
 
 

@@ -18,6 +18,8 @@ def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) 
         from twoshift.batch.answer_job import build_answers  # pyarrow: an extra
     except ModuleNotFoundError as error:
         how = install_command("jobs", missing_from("jobs"))
-        accepted = f"a table that the job built (`twoshift run --answer-key`), or the package pyarrow: {how}"
+        accepted = (
+            f"a job that built its table of answers (`twoshift run --answer-key`); to build it on this server: {how}"
+        )
         raise InvalidInput("precomputed", output, accepted) from error
     return build_answers(output, key, place, blobs_for, tell)

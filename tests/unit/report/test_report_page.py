@@ -117,7 +117,7 @@ def test_cells_are_written_for_people() -> None:
 
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 cells under 1 headers"):
+    with pytest.raises(ValueError, match="expected 1 cells per row; this row has 2 cells"):
         table(["a"], [[1, 2]])
 
 

@@ -243,7 +243,7 @@ def test_what_cannot_be_asked_is_told(face: Face, method: str, path: str, status
 
 def test_a_model_cannot_be_loaded_differently(face: Face) -> None:
     reply = face.asked("POST", "/v2/repository/models/m/load", b'{"parameters": {"config": "{}"}}')
-    assert (reply.status, "is loaded with the settings of the server's configuration" in told(reply)["error"]) == (
+    assert (reply.status, "with the settings of its own configuration" in told(reply)["error"]) == (
         400,
         True,
     )

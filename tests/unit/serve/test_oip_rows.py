@@ -145,7 +145,7 @@ def test_outputs_come_in_the_order_that_they_are_asked_in() -> None:
 def test_a_model_that_answers_with_what_has_no_datatype_is_broken() -> None:
     with pytest.raises(BrokenModel, match="'z' has the type complex128"):
         outputs_of(results(({"z": np.array([1j])}, [0])), None)
-    with pytest.raises(BrokenModel, match="'y' differs between two calls"):
+    with pytest.raises(BrokenModel, match="'y' differs in shape between two calls"):
         outputs_of(results(({"y": np.ones((1, 2))}, [0]), ({"y": np.ones((1, 3))}, [0])), None)
-    with pytest.raises(BrokenModel, match="'y' differs between two calls"):
+    with pytest.raises(BrokenModel, match="'y' differs in shape between two calls"):
         outputs_of(results(({"y": np.ones(1)}, [0]), ({"z": np.ones(1)}, [0])), None)

@@ -287,7 +287,7 @@ def test_one_that_is_asked_for_runs_at_once_and_no_folder_is_used_twice(world: W
     world.end_jobs()
     world.turn("2026-01-01T11:00:00")
     assert world.history()[1] == ("failed", "11:00")
-    assert f"another folder: {run.id} uses this folder" in world.runs()[1].reason
+    assert f"another folder: the run {run.id} uses this folder" in world.runs()[1].reason
 
 
 def test_two_schedules_are_told_apart(world: World) -> None:

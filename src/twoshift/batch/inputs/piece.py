@@ -39,7 +39,7 @@ class ShardTarget:
 
     def __post_init__(self) -> None:
         if self.rows < 1:
-            raise InvalidInput("target", self.rows, "at least one row per shard")
+            raise InvalidInput("rows", self.rows, "at least one row per shard")
 
     @property
     def piece_bytes(self) -> float:

@@ -17,7 +17,7 @@ from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.wanted import check_wanted, fingerprint, new_record, retried
 from twoshift.batch.settings import JobSettings
 from twoshift.batch_ports import BatchRecord, BatchStore, BatchWanted
-from twoshift.errors import InvalidInput, NotFound, TwoshiftError, WrongState
+from twoshift.errors import Inapplicable, NotFound, TwoshiftError, WrongState
 from twoshift.ports import Blobs
 from twoshift.types import BatchStatus, JobKindName
 
@@ -203,7 +203,7 @@ class BatchHost:
 
     def check_change(self, job_id: str) -> None:
         """Raises InvalidInput: it is changed as a batch."""
-        raise InvalidInput("job", job_id, f"a job that is not a batch: use /v1/batches/{job_id}")
+        raise Inapplicable("job", job_id, f"here, because this job is a batch: use /v1/batches/{job_id}")
 
     def ended(self, job_id: str) -> None:
         """A run of its job has."""

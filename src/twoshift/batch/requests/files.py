@@ -76,7 +76,10 @@ class StoredFiles:
         try:
             return self.blobs.open(self.location(file.id))
         except InvalidInput as error:
-            raise Broken(f"the content of file {file.id} is missing") from error
+            raise Broken(
+                f"the content of file {file.id} is missing on the server; upload the file again, or submit the batch "
+                "that wrote the file again"
+            ) from error
 
     def remove(self, file_id: str, owner: str | None = None) -> None:
         """Raises NotFound, and InvalidInput where a batch that is not over reads it."""

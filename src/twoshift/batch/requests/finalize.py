@@ -147,7 +147,7 @@ def _copied(desk: StoredFiles, location: str, output: _Side, error: _Side) -> Fo
         try:
             footer = read_footer(part)
         except msgspec.DecodeError as damage:
-            raise Broken(f"{location} is not a complete output part of a batch") from damage
+            raise Broken(f"{location} is not a complete output part of a batch; submit the batch again") from damage
         part.seek(0)
         output.copy(part, footer.output_bytes, location)
         error.copy(part, footer.error_bytes, location)

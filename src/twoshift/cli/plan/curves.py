@@ -41,8 +41,7 @@ StoredProfile = Annotated[
 TokensPerRow = Annotated[
     float | None,
     setting(
-        "With --profile: tokens per row, if your rows are longer or shorter than the measured rows. The longest row is "
-        "scaled by the same factor.",
+        "With --profile: average tokens per row, if your rows are longer or shorter than the rows of the profile.",
         count(least=1),
     ),
 ]

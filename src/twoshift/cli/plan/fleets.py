@@ -37,7 +37,7 @@ def fleet_command(
     items: Annotated[float, count("Number of items in the job.")],
     rate: Annotated[float, count("Number of items that one worker processes per second.")],
     window: Annotated[float, duration("Time until the job must be done, counted from its start.")],
-    price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")],
+    price: Annotated[float, usd("Price of one worker in dollars per hour, before the spot discount.")],
     *,
     as_json: JsonFlag = False,
     **given: Any,

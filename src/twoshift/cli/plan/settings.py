@@ -33,11 +33,16 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     params: Annotated[
         float | None, setting("Number of parameters of the model; for a mixture of experts, all of them.", count())
     ] = None
-    model: Annotated[str | None, setting("Language model whose sizes are used: smollm or a model folder.")] = None
+    model: Annotated[
+        str | None,
+        setting("Language model that sets --params, --layers, --kv-heads and --head-dim: smollm or a model folder."),
+    ] = None
     precision: Annotated[str, setting("Precision of the weights.", _PRECISION)] = "fp16"
     layers: Annotated[
         int | None,
-        setting("Number of layers; with --kv-heads and --head-dim, the KV cache size is computed.", whole()),
+        setting(
+            "Number of layers; needed with --kv-heads and --head-dim to compute the size of the KV cache.", whole()
+        ),
     ] = None
     kv_heads: Annotated[int | None, setting("Number of key-value heads.", whole())] = None
     head_dim: Annotated[int | None, setting("Dimension of one attention head.", whole())] = None
@@ -102,13 +107,13 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
         setting(
             "With --model or --profile: tokens per row.",
             count(least=1),
-            shown="128 with --model; that of the measured rows with --profile",
+            shown="128 with --model; the value in the profile with --profile",
         ),
     ] = None
     headroom: Annotated[
         float,
         setting(
-            "Share of each device to keep free for peaks of live requests; batch rows may use it.",
+            "Share of each device that live requests leave free for peaks. Batch rows may use this share.",
             share(one=False),
         ),
     ] = 0.3

@@ -36,7 +36,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         setting(
             "Number of concurrent sequences.",
             whole(most=4096),
-            shown="16 with --profile, as many as fit with --device",
+            shown="16 with --profile; with --device, as many as fit into its memory",
         ),
     ] = None
     prompt_tokens: Annotated[float, setting("With --profile or --device: tokens of a prompt.", count(least=1))] = 256
@@ -54,7 +54,11 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: KnownDevice = None
     devices: Annotated[int, setting("With --device: number of devices that share the model.", whole(most=64))] = 1
     model: Annotated[
-        str | None, setting("With --device: language model whose sizes are used: smollm or a model folder.")
+        str | None,
+        setting(
+            "With --device: language model that sets --params, --layers, --kv-heads and --head-dim: smollm or a model "
+            "folder."
+        ),
     ] = None
     layers: Annotated[int | None, setting("With --device and --params: number of layers.", whole())] = None
     kv_heads: Annotated[int | None, setting("With --device and --params: number of key-value heads.", whole())] = None
@@ -69,7 +73,8 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     overhead_ms: Annotated[
         float | None,
         setting(
-            "Fixed time of one model call, in milliseconds. With --item-ms: compares two batch sizes.", millis(True)
+            "Fixed time of one model call, in milliseconds; used with --item-ms to compare two batch sizes.",
+            millis(True),
         ),
     ] = None
     item_ms: Annotated[
@@ -85,14 +90,16 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     quantisation: Annotated[
         str | None, setting("Precision of a quantised model to compare with.", choice(tuple(QUANTISATION_SPEEDUP)))
     ] = None
-    quantisation_speedup: Annotated[float | None, setting("Measured speed-up of the quantised model.", count())] = None
+    quantisation_speedup: Annotated[
+        float | None, setting("Measured speed-up of the quantised model, as a factor such as 1.5.", count())
+    ] = None
     params: Annotated[
         float | None, setting("Number of parameters of the model; used with --device or --to-params.", count())
     ] = None
     to_params: Annotated[
         float | None,
         setting(
-            "Number of parameters of a smaller model to compare with (for a mixture of experts, the active ones).",
+            "Number of parameters of a smaller model to compare with; for a mixture of experts, its active parameters.",
             count(),
             "--to-params",
             "--active-params",
@@ -100,7 +107,10 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     padding: Annotated[
         float | None,
-        setting("Share of padding tokens now, to compare with batches without padding.", _BELOW_ONE),
+        setting(
+            "Share of padding among the tokens of your present batches, to compare with batches without padding.",
+            _BELOW_ONE,
+        ),
     ] = None
     spot_discount: Annotated[
         float | None, setting("Spot discount, as a share of the price, such as 60%.", _BELOW_ONE)

@@ -28,7 +28,7 @@ def replay_command(
     lines = read_text(journal, "JOURNAL", "a journal").splitlines()
     result = replay([_entry(line, number) for number, line in enumerate(lines, start=1)])
     if result.difference is not None:
-        raise Broken(f"the replay differs from the record after {result.decisions:,} decisions: {result.difference}")
+        raise Broken(f"the replay differs from the journal after {result.decisions:,} decisions: {result.difference}")
     data = {"decisions": result.decisions, "identical": True}
     show(as_json, data, f"{result.decisions:,} decisions, all identical to the recorded ones.")
 

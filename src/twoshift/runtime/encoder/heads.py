@@ -141,6 +141,8 @@ def _logits(writer: GraphWriter, arch: Architecture, weights: Weights, hidden: s
             pooled = norm(writer, weights, "head.norm", pooled, width, arch.norm_eps, arch.biases.norm)
             return linear(writer, weights, "classifier", pooled, width, labels)
         case Family.OTHER:
-            raise InvalidInput("model_type", arch.model_type, "a model family that is supported on the CPU")
+            raise InvalidInput(
+                "model_type", arch.model_type, "a model of the family bert, roberta, mpnet or modernbert"
+            )
         case _:
             assert_never(arch.family)

@@ -96,7 +96,8 @@ def _table(file: Path) -> tuple[Floats, bool]:
         raise UnusableModel("model", str(file), f"{told}, and optionally `mapping` and `weights`")
     table = held[name].astype(np.float32)
     if table.ndim != 2:
-        raise UnusableModel("model", str(file), f"has {name} with {table.ndim} axes; expected 2 (tokens and vectors)")
+        told = f"contains the tensor `{name}` with {table.ndim} axes; expected 2 axes: one vector for each token"
+        raise UnusableModel("model", str(file), told)
     if "mapping" in held:
         if held["mapping"].min(initial=0) < 0 or held["mapping"].max(initial=0) >= len(table):
             raise Broken(f"{file} is damaged: `mapping` refers to vectors that do not exist; copy the file again")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twoshift.errors import Broken, InvalidInput, UnusableModel
+from twoshift.errors import Broken, InvalidInput, Shown, UnusableModel
 from twoshift.runtime.encoder.fields import Fields, decoded
 
 __all__ = [
@@ -158,7 +158,7 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
     """The kinds of the modules and their folders, in order; raises InvalidInput for one that is not known."""
     listed = decoded(path)
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise Broken(f"{path} is damaged; expected a list of modules")
+        raise Broken(f"{path} is damaged; expected a list of modules: copy the file again")
     found = []
     for each in listed:
         module = Fields(path, each)
@@ -249,7 +249,7 @@ def _dense(folder: Path) -> Dense:
     config = Fields.read(folder / "config.json")
     _check_names(config)
     if config.flag("use_residual"):
-        raise InvalidInput(f"{config.path}: use_residual", True, "false")
+        raise InvalidInput(f"{config.path}: use_residual", Shown("true"), "false")
     return Dense(
         folder=folder,
         inputs=config.count("in_features"),

@@ -58,7 +58,7 @@ def _saved_again(folder: Path) -> str:
 def _shards(index: Path) -> tuple[Path, ...]:
     names = {name for _, name in Fields.read(index).inner("weight_map").items()}
     if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-        raise Broken(f"{index} is damaged; expected file names under `weight_map`")
+        raise Broken(f"{index} is damaged; expected file names under `weight_map`: copy the file again")
     missing = sorted(name for name in names if not (index.parent / name).is_file())
     if missing:
         raise InvalidInput("model", str(index.parent), f"a model folder with {', '.join(missing[:3])} in it")

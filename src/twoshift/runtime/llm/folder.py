@@ -89,4 +89,4 @@ def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
             header = json.loads(opened.read(size))
         return {name: tuple(map(int, each["shape"])) for name, each in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise Broken(f"{file} cannot be read as safetensors ({error!r})") from error
+        raise Broken(f"{file} cannot be read as a safetensors file ({error!r}); copy the file again") from error

@@ -20,20 +20,20 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _PLACES = (r"\b", r"\B", r"\A", r"\Z")  # that match no character
-_NOT_KEPT = "without an anchor in the middle, a word boundary, a back reference or a possessive repetition"
+_NOT_KEPT = "a pattern without an anchor in the middle, a word boundary, a back reference or a possessive repetition"
 
 
 def pattern_size(pattern: str) -> int:
     """Places for characters, with all repetitions written out; raises ValueError with what is not possible in it."""
     if len(pattern) > _MOST_CHARACTERS:
-        raise ValueError(f"of at most {_MOST_CHARACTERS} characters")
+        raise ValueError(f"a pattern of at most {_MOST_CHARACTERS} characters")
     if _SPECIAL_GROUP.search(pattern):
-        raise ValueError("without lookaheads, lookbehinds and other (?...) groups; only (?:...) is supported")
+        raise ValueError("a pattern without lookaheads, lookbehinds or other (?...) groups; only (?:...) is supported")
     inner = _OUTER_ANCHORS.sub("", pattern)
     try:
         re.compile(inner)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"with correct syntax ({error})") from None
+        raise ValueError(f"a pattern with correct syntax ({error})") from None
     return _size(inner)
 
 
@@ -97,7 +97,7 @@ def _check_atom(atom: str) -> None:
     if atom == "." or (atom[0] not in "\\[" and _fits_in_text(atom)):
         return
     if atom[0] not in "\\[" or re.search(atom, _every_character(), re.ASCII) is None:
-        told = "without an empty character class" if atom[0] == "[" else f"without {atom!r}"
+        told = "a pattern without an empty character class" if atom[0] == "[" else f"a pattern without {atom!r}"
         raise ValueError(told if atom[0] == "[" else f"{told}, which JSON must escape")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from twoshift.errors import Broken, InvalidInput, TooLong
+from twoshift.errors import Broken, Inapplicable, InvalidInput, TooLong
 from twoshift.generation import GenerationRequest, Message, Tool, ToolCall, ToolUse
 from twoshift.llm_ports import Prompt, Prompts
 from twoshift.runtime.companions import needed_transformers
@@ -69,17 +69,15 @@ class PromptMaker:
 
     def _known(self, ids: list[int]) -> tuple[int, ...]:
         if ids and (most := max(ids)) >= self._vocabulary:
-            accepted = (
-                f"tokens below {self._vocabulary}: the tokenizer in the model's folder has more tokens than the model"
-            )
-            raise InvalidInput("prompt", f"a text with token {most}", accepted)
+            accepted = f"token ids below {self._vocabulary}: the tokenizer in the folder has more tokens than the model"
+            raise InvalidInput("prompt", f"a text with the token id {most}", accepted)
         return tuple(ids)
 
     def _chat(self, messages: tuple[Any, ...], tools: ToolUse | None = None) -> str:
         if self._template is None:
-            raise InvalidInput("messages", "a conversation", "`prompt`: this model has no chat template")
+            raise Inapplicable("messages", True, "because this model has no chat template; use `prompt` instead")
         if tools is not None and not self._takes_tools:
-            raise InvalidInput("tools", "given", "no tools: the chat template of this model does not support tools")
+            raise Inapplicable("tools", True, "because the chat template of this model does not support tools")
         turns = [_turn(each) for each in messages]
         told = None if tools is None else [_told(each) for each in tools.tools]
         try:
@@ -113,7 +111,7 @@ def _arguments(call: ToolCall) -> Any:
     try:
         return json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
-        raise InvalidInput("messages", call.arguments, f"arguments of {call.name} that are JSON") from None
+        raise InvalidInput("messages", call.arguments, f"the arguments of {call.name} as JSON") from None
 
 
 def _told(tool: Tool) -> dict[str, Any]:

@@ -40,12 +40,14 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     """The model `name` of `http://host:port/v1#name`, which is there; raises InvalidInput, TryLater."""
     address, _, name = model.partition("#")
     if not urlsplit(address).hostname:
-        raise InvalidInput("model", model, "http://host:port/v1#name")
+        raise InvalidInput("model", model, "an address http://HOST:PORT/v1#MODEL, with the name of a model after #")
     if options.tool_parser is not None:
         raise Inapplicable("tool_parser", options.tool_parser, "because the remote server uses its own tool parser")
     if options.adapters:
         given = ", ".join(options.adapters.values())
-        raise Inapplicable("adapter", given, "with a remote model: use the adapter's name as the model")
+        raise Inapplicable(
+            "adapter", given, "with a remote model: instead, write the adapter's name after # in the model's URL"
+        )
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get(KEY))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)

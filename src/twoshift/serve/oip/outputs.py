@@ -83,4 +83,6 @@ def _column(rows: Sequence[RowResult], name: str) -> NDArray[Any]:
     try:
         return np.concatenate([row.columns[name][row.index : row.index + 1] for row in rows])
     except (KeyError, ValueError) as error:
-        raise BrokenModel(f"the model's output {name!r} differs between two calls: {error}") from error
+        raise BrokenModel(
+            f"the model's output {name!r} differs in shape between two calls, or is missing in a call: {error}"
+        ) from error

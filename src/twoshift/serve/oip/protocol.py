@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from twoshift.errors import Broken, Disabled, InvalidInput, NotFound, Shown, TooLarge, TwoshiftError
+from twoshift.errors import Broken, Disabled, InvalidInput, Malformed, NotFound, TooLarge, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keyed import RequestKeys
@@ -85,8 +85,8 @@ class InferenceProtocol:
     async def load(self, name: str, changed: bool) -> None:
         """Load it, or load it anew; raises NotFound, InvalidInput, or why it cannot be loaded."""
         if changed:
-            accepted = f"no configuration: {name} is loaded with the settings of the server's configuration"
-            raise InvalidInput("parameters", Shown("a changed configuration"), accepted)
+            told = f"no parameters, because the server always loads {name} with the settings of its own configuration"
+            raise Malformed("parameters", told)
         await self._done(self._repository.load, name)
 
     async def unload(self, name: str) -> None:

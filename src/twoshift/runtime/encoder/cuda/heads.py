@@ -132,7 +132,9 @@ def _names(arch: Architecture) -> tuple[str, str]:
         case Family.MODERNBERT:
             return "head.dense", "classifier"
         case Family.OTHER:
-            raise InvalidInput("model_type", arch.model_type, "a model family whose classifier is supported")
+            raise InvalidInput(
+                "model_type", arch.model_type, "a model of the family bert, roberta, mpnet or modernbert"
+            )
         case _:
             assert_never(arch.family)
 
