@@ -224,7 +224,7 @@ class PreparedRequests:
         cost.observed(count, took_s)
         each_s = min(cost.request_s, took_s / count)
         elsewhere_s = rows * self._model.engine.host_time.row_s / count
-        policy.replied(answered[0][0].work.size, each_s + elsewhere_s, now_s - settled_s, now_s, count)
+        policy.replied(answered[0][0].work.size, each_s, now_s - settled_s, now_s, count, elsewhere_s)
         policy.worked(took_s - count * each_s, now_s)
         self._model.answered_prepared(count, rows)
 

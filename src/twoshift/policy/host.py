@@ -160,7 +160,7 @@ class HostPolicy:
         self._before_s = self._inside_s = 0.0  # what is to be done for the first; what the others cost in all
         self._turn_s = self.worked_s = -math.inf  # when the loop last turned to its work, and did some
         self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
-        self._slept_s = self._accounted_s = 0.0  # since answers were counted
+        self._slept_s = self._accounted_s = self._elsewhere_s = 0.0  # since answers were counted; the last in threads
         self._late_share, self._late_s = 0.0, -math.inf  # of requests' time, kept free since some were late; as of when
         self._refuse_s = self._quick_until_s = -math.inf  # when the last refusal is due; until when none waits
         self._held_from_s, self._held, self._newcomers = -math.inf, 0, 0  # refusals that wait, since then
@@ -312,13 +312,17 @@ class HostPolicy:
         self.waiting_bytes -= count * work.size
         self._before_s = self._before_s - count * work.before_s if self.waiting else 0.0
 
-    def replied(self, size: int, seconds: float, lag_s: float, now_s: float, count: int = 1) -> None:
+    def replied(
+        self, size: int, seconds: float, lag_s: float, now_s: float, count: int = 1, elsewhere_s: float = 0.0
+    ) -> None:
         """The loop has worked so long on a reply, which was written `lag_s` after its result was there.
 
-        Or on each of as many that were written together, the longest such time after their results.
+        Or on each of as many that were written together, the longest such time after their results. `elsewhere_s` is
+        what each took of the interpreter in other threads.
         """
-        self._learn(self.after, size, seconds, count)
-        self._accounted_s += count * seconds
+        self._learn(self.after, size, seconds + elsewhere_s, count)
+        self._accounted_s += count * (seconds + elsewhere_s)
+        self._elsewhere_s += count * elsewhere_s
         self.lag_s += (0.5 if lag_s > self.lag_s else 0.03) * (lag_s - self.lag_s)
         self._late_share *= _LATE_FADES if count == 1 else _LATE_FADES**count
         self._answers += count
@@ -352,10 +356,12 @@ class HostPolicy:
         if math.isfinite(wall_s):
             per_s = self._answers / wall_s
             self.answers_per_s = 0.5 * (per_s + (self.answers_per_s or per_s))
-            # Where it hardly sleeps, all that nobody accounts for comes with the requests, too
-            busy_s = wall_s - self._slept_s
+            # Where it hardly sleeps, all that nobody accounts for comes with the requests, too. While the loop sleeps,
+            # other threads may work for its requests
+            busy_s = wall_s - max(0.0, self._slept_s - self._elsewhere_s)
             over = busy_s / self._accounted_s if self._accounted_s > 0 and busy_s > _BUSY * wall_s else 1.0
             self.pace += 0.3 * (min(_MOST_PACE, max(1.0, over)) - self.pace)
             self.before.fade(wall_s)
             self.after.fade(wall_s)
-        self._answers, self._counted_s, self._slept_s, self._accounted_s = 0, now_s, 0.0, 0.0
+        self._answers, self._counted_s = 0, now_s
+        self._slept_s = self._accounted_s = self._elsewhere_s = 0.0

@@ -102,7 +102,8 @@ class Visit:
         if self.result_s:
             now_s = time.monotonic()
             policy.worked(0.0, now_s)
-            policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
+            took_s, lag_s = now_s - self._since_s, now_s - self.result_s
+            policy.replied(self.size, took_s, lag_s, now_s, elsewhere_s=self._elsewhere_s)
             if now_s > self._due_s:
                 policy.was_late(self._had_s, now_s)
 

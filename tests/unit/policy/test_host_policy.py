@@ -260,6 +260,21 @@ def test_short_sleeps_are_no_work() -> None:
     assert made.pace == pytest.approx(1.0, abs=0.05)
 
 
+def test_while_other_threads_work_for_its_requests_the_loop_is_not_idle() -> None:
+    """A request takes 200 us in all: 100 of the loop, 50 of the engine's thread, and 50 that nobody accounts for."""
+    made, now_s = HostPolicy(), 0.0
+    for _ in range(20_000):
+        made.woke(now_s)
+        work = made.admitted(100)
+        now_s += 1.5e-4
+        made.submitted(work, 5e-5)
+        made.ended(work)
+        made.worked(0.0, now_s)
+        made.replied(100, 5e-5, 0.0, now_s, elsewhere_s=5e-5)
+        now_s += 6e-5  # the engine's thread has the interpreter
+    assert made.request_s == pytest.approx(2e-4, rel=0.06)
+
+
 def test_an_observation_weighs_as_many_requests_as_it_stands_for() -> None:
     """Single requests cost several times what each of many in a frame costs; most come in frames."""
     made, now_s = HostPolicy(), 0.0
