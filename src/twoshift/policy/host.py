@@ -23,8 +23,8 @@ _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may
 _NAP_S, _IDLE_S = 5e-5, 2e-4  # between two turns of the loop: it has slept; and who woke it has not waited
 TURN_S = 1.5e-5  # that a turn of a loop takes which has a core: what is between two is sleep
 _LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 1024, 2.0  # with each answer; and with time
-_REFUSAL_SHARE, _REFUSALS = 0.05, 2.5  # of the host; and for each answer
-_HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
+_REFUSAL_SHARE = 0.05  # of the host
+_HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal waits for its turn at the most; and none, where that does not help
 _NEW_S, _NEWCOMERS, _NEW_SHARE = 0.25, 32, 0.25  # connections made so long after refusals began to wait; of refusals
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
@@ -249,18 +249,17 @@ class HostPolicy:
     def refuse_in_s(self, now_s: float, connected_s: float = -math.inf) -> float:
         """How long to delay a refusal, so that clients that retry at once get only a share of the host.
 
-        If delays do not slow these clients down, all refusals are immediate for some time. This is assumed if the delay
-        is long, or if new connections arrive while earlier refusals are delayed.
+        If delays do not slow these clients down, all refusals are immediate for some time. This is assumed if new
+        connections arrive while earlier refusals are delayed.
         """
         if now_s < self._quick_until_s:
             return 0.0
-        spacing_s = max(self.refusal.base_s / _REFUSAL_SHARE, self._answer_spacing_s / _REFUSALS)
-        due_s = max(now_s, self._refuse_s + spacing_s)
+        due_s = max(now_s, min(now_s + _HOLD_S, self._refuse_s + self.refusal.base_s / _REFUSAL_SHARE))
         if due_s <= now_s:
             self._held_from_s, self._held, self._newcomers = now_s, 0, 0
         self._held += 1
         self._newcomers += connected_s > self._held_from_s + _NEW_S
-        if due_s - now_s > _HOLD_S or self._newcomers >= max(_NEWCOMERS, _NEW_SHARE * self._held):
+        if self._newcomers >= max(_NEWCOMERS, _NEW_SHARE * self._held):
             self._quick_until_s, due_s = now_s + _QUICK_S, now_s
             self._held_from_s, self._held, self._newcomers = due_s, 0, 0
         self._refuse_s = due_s
