@@ -111,7 +111,7 @@ class JobIntake:
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_THEIRS:
             if data.get(name) is not None:
-                by_name = "on a server: use the name of the adapter as the model"
+                by_name = "on a server: give the name of the adapter in place of the model's name"
                 why = by_name if name == "adapter" else "on a server: the job runs on the server's own replicas"
                 raise Inapplicable(name, data[name], why)
         for name in _OF_BATCHES:

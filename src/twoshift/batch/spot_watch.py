@@ -56,7 +56,7 @@ def noticed(where: str) -> SpotNotice | None:
 
 
 def _read(path: Path) -> str | None:
-    """A file that is there is a notice, whatever it says."""
+    """The text of the file; None where there is none."""
     if not path.is_file():
         return None
     with path.open("rb") as file:

@@ -187,7 +187,7 @@ def test_every_event_is_read_as_it_was_written(event: Evidence) -> None:
     ("entries", "why"),
     [
         ([["warmed", 1.0]], "does not begin with"),
-        ([["twoshift-rollout", 99, {}, {}]], "format is 99"),
+        ([["twoshift-rollout", 99, {}, {}]], "format of the record is 99"),
         ([["twoshift-rollout", 1, {"ladder": [2]}, {}]], "ladder"),
         ([["nothing", 1.0]], "begin"),
     ],

@@ -91,5 +91,5 @@ def test_every_format_in_one_input_is_read_once(tmp_path: Path) -> None:
 
 def test_a_target_must_say_something() -> None:
     for rows in (0, -1):
-        with pytest.raises(InvalidInput, match=f"target: {rows} .*at least one row"):
+        with pytest.raises(InvalidInput, match=f"rows: {rows} .*at least one row"):
             ShardTarget(rows)
