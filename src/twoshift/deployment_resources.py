@@ -108,6 +108,6 @@ class DeploymentResources:
         why = deployment.why_not or f"{deployment.name} was reloaded"
         if not self.services.let_go(deployment.name, why, self._settings.grace_s):
             raise Broken(
-                f"a job or a stream did not stop within the grace of {self._settings.grace}, and still uses "
-                f"{deployment.name}: cancel it, or try again later"
+                f"a job or a stream still uses {deployment.name} after the time `grace` ({self._settings.grace}): "
+                "cancel the job or the stream, or try again later"
             )

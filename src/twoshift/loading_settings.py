@@ -84,12 +84,14 @@ EvalFile = Annotated[
         more="JSON lines or Parquet with the columns `prompt` and `answer`. See [quality](llms.md#quality).",
     ),
 ]
-Metric = Annotated[str, setting("How --eval scores answers: exact, rouge, or your file.py:function.", text("NAME"))]
+Metric = Annotated[
+    str, setting("How --eval scores answers: exact, rouge, or your own function, as file.py:function.", text("NAME"))
+]
 AtLeast = Annotated[
     float | None,
     setting(
-        "Language model: minimum mean score in --eval. Without --eval: minimum agreement with the full-precision "
-        "model, as a share of the generated tokens.",
+        "Language model: minimum mean score on the evaluation set of --eval. Without --eval: minimum agreement with "
+        "the full-precision model, as a share of the generated tokens.",
         share(),
         shown="0.95 without --eval",
     ),
@@ -99,7 +101,7 @@ Reference = Annotated[
     setting(
         "Folder of the full-precision model that a quantised language model is compared with.",
         text("FOLDER"),
-        shown="the model itself",
+        shown="the same model, not quantised",
     ),
 ]
 TooLong = Annotated[

@@ -38,7 +38,7 @@ def settings_of_app(args: dict[str, Any]) -> ServeSettings:
     """Of a server on this cluster that all pods reach; raises InvalidInput."""
     given = {"host": "0.0.0.0", "engine": "ray", "address": "auto", **args}  # noqa: S104 - a pod's own address
     if given["engine"] != "ray":
-        raise InvalidInput("engine", given["engine"], "ray: Ray Serve runs the replicas")
+        raise InvalidInput("engine", given["engine"], "ray, because Ray Serve runs this server and its replicas")
     config = given.pop("config", None)
     return make_settings(given) if config is None else read_settings(Path(str(config)), given)
 

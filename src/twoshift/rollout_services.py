@@ -159,6 +159,8 @@ class FileChanges:
     def _deploy(self, name: str, model: str) -> None:
         rollouts = self._rollouts()
         if not isinstance(rollouts, Rollouts):
-            raise Inapplicable("model", model, "without a restart: rollouts are disabled on this server")
+            raise Inapplicable(
+                "model", model, "until the server is restarted, because rollouts are disabled on this server"
+            )
         begun = rollouts.deploy(DeployRequest(model=model, deployment=name), "the configuration file")
         self._note(f"{name}: rollout {begun.id} to {begun.candidate} begins")

@@ -141,7 +141,7 @@ def test_scores_have_a_mean_and_the_label_is_its_own(encoder: OnnxEncoder) -> No
 
 def test_models_whose_answers_have_no_mean_are_refused_by_name() -> None:
     info = RuntimeInfo("rerank", "", "x", "cpu", "fp32", 64, ("score",))
-    with pytest.raises(InvalidInput, match=r"too_long.*cut or error: rerank returns score; only .* of encoders"):
+    with pytest.raises(InvalidInput, match=r"too_long.*cut or error; rerank returns score, and only .* of encoders"):
         check_split("split", info)
     with pytest.raises(InvalidInput, match="a pair of texts cannot be split"):
         JobSettings(inputs=("a",), output="o", model="m", text="q", pair="d", too_long="split")

@@ -128,7 +128,9 @@ def test_a_template_is_told_of_tools_calls_and_results(maker: Any, monkeypatch: 
         return maker.text_of(prompt.token_ids)
 
     assert told(ROME) == "weather:object;user=x|assistant=weather(Rome)|tool=7c1|"
-    with pytest.raises(InvalidInput, match=r"messages: 'no JSON'.*arguments of weather as JSON"):
+    with pytest.raises(
+        InvalidInput, match=r"messages: 'no JSON'.*valid JSON as the arguments of the tool call weather"
+    ):
         told("no JSON")
 
 

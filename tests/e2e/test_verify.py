@@ -49,7 +49,7 @@ def test_a_part_that_was_cut_short_is_refused_as_the_job_resumes(job: JobFolder,
     cut = part.read_bytes()
     said = job.run("--output-format", kind, expect=1).err
     assert f"part-000001.{kind} has {len(cut):,} bytes, but {len(whole):,} bytes were written" in said
-    assert "Delete it and run the same command again" in said
+    assert "Delete this part and run the same command again" in said
     assert part.read_bytes() == cut  # nothing is done to it
     assert not (job.out / "_SUCCESS").exists()
     part.unlink()
@@ -90,7 +90,7 @@ def test_a_part_that_is_no_file_is_named_as_damaged(job: JobFolder) -> None:
     (job.out / "part-000001.parquet").symlink_to("/nowhere")
     (job.out / "part-000003.parquet").mkdir()
     said = job.run(expect=1).err
-    assert "part-000001.parquet is a broken symbolic link; part-000003.parquet is a folder. Delete them" in said
+    assert "part-000001.parquet is a broken symbolic link; part-000003.parquet is a folder. Delete these parts" in said
     assert not (job.out / "_SUCCESS").exists()
     found, said = verify(job, expect=1)
     assert (found["verified"], found["missing"]) == (4, [])

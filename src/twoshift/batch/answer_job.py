@@ -172,7 +172,7 @@ def build_answers(
         raise InvalidInput(
             "precomputed",
             output,
-            "the output folder of a job, or the location that a job got with `twoshift run --answer-table`",
+            "the output folder of a job, or a location that was given to `twoshift run --answer-table`",
         )
     if plan.shards and blobs.stat(f"{folder}/_SUCCESS") is None:
         raise TryLater(f"the job in {folder} has not ended", _NOT_ENDED_S)

@@ -15,8 +15,8 @@ __all__ = ["AnswerKey", "AnswerPlace", "check_answers", "check_servable"]
 AnswerKey = Annotated[
     str | None,
     setting(
-        "Build a table of answers for `serve --precomputed`, with this column as the key. --keep must also name this "
-        "column.",
+        "Build a table of answers for `twoshift serve --precomputed`, with this column as the key. --keep must also "
+        "name this column.",
         text("COLUMN"),
         more="See [precomputed answers](hybrid.md).",
     ),

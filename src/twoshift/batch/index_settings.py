@@ -35,7 +35,8 @@ IndexMetric = Annotated[
 IndexKey = Annotated[
     str | None,
     setting(
-        "With --index: column whose values a search returns. --keep must also name this column.",
+        "With --index: column that identifies a row; a search returns the values of this column. --keep must also name "
+        "this column.",
         text("COLUMN"),
         shown="the row number in the output",
     ),

@@ -55,7 +55,7 @@ FileSize = Annotated[
     setting(
         "Approximate size of an output file, such as 256MB. If given, --shard-seconds is ignored.",
         size(),
-        shown="about 30 s of work",
+        shown="the results of about 30 s of work",
     ),
 ]
 PartCompression = Annotated[

@@ -37,7 +37,7 @@ class PieceRun:
             raise Inapplicable(
                 "piece",
                 self._piece,
-                "with --fresh: the first process starts the job, and the other processes join this job",
+                "with --fresh: omit --fresh; the first process starts the job, and the other processes join this job",
             )
         if retry_errors is not None:
             raise Inapplicable("piece", self._piece, "with --retry-errors: retry the errors in a job without --piece")

@@ -274,7 +274,7 @@ def check_same_weights(worker: str, model: RuntimeInfo, adapters: Sequence[str],
 def _loaded(model: RuntimeInfo, names: Sequence[str]) -> list[tuple[str, LoadedAdapter]]:
     for name in names:
         if name not in model.adapters:
-            known = ", ".join(sorted(model.adapters)) or "none"
+            known = f"the adapters {', '.join(sorted(model.adapters))}" if model.adapters else "no adapters"
             raise InvalidInput("adapter", name, f"an adapter of {model.model}, which has {known}")
     return [(name, model.adapters[name]) for name in names]
 

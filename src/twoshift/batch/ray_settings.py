@@ -12,7 +12,7 @@ from twoshift.errors import Inapplicable, InvalidInput
 __all__ = ["RayAddress", "RayResources", "check_ray"]
 
 RayAddress = Annotated[
-    str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a new Ray on this machine")
+    str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a new Ray cluster on this machine")
 ]
 RayResources = Annotated[
     dict[str, float],

@@ -103,7 +103,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str, setting("Output folder: a local path, or an s3://, gs:// or az:// prefix.", LOCATION, "-o", "--output")]
     model: Annotated[
         str,
-        setting("Model: minilm, smollm, a model folder or file, file.py:Class, or a registered NAME:3 or NAME@prod.")]
+        setting("Model: minilm, smollm, a model folder or file, file.py:Class, or a registered model (NAME:3 "
+                "or NAME@prod).")]
     text: Annotated[
         str | None, ROWS,
         setting("Input column with the text. For a reranker: input column with the query.", COLUMN)] = None
@@ -203,13 +204,14 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         setting("Number of processes per worker that read, tokenise and write rows; 0: threads of the worker do this. "
                 "On Ray: number of these processes in total.",
                 whole(0, 1024), shown="as many as a GPU needs; 0 on a CPU",
-                more="For encoders only. The maximum is the number of usable cores. On Ray, these processes are actors "
-                     "with one CPU each, divided among the workers. See [jobs](jobs.md#preparing-processes).")] = None
+                more="For encoders only. The value must not exceed the number of usable cores. On Ray, these processes "
+                     "are actors with one CPU each, divided among the workers. See "
+                     "[jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     adapter: Annotated[
         str | None, HERE,
         setting("Folder of a LoRA adapter for the language model.", FOLDER, shown="none",
-                more="--adapter cannot be used with --on: there, give the name of the adapter as --model. See "
+                more="With --on, give the name of the adapter as --model instead of using --adapter. See "
                      "[adapters](llms.md#adapters).")] = None
     tensor_parallel: Annotated[TensorParallel, HERE] = 1
     batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False

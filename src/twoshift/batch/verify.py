@@ -149,7 +149,7 @@ def refuse_damaged(folder: str, damaged: list[PartCheck], is_stream: bool = Fals
         them = "it" if len(damaged) == 1 else "them"
         advice = f"restore {them} from a backup, or start the stream again with another output folder"
         raise Broken(f"{folder}/{named}{more}: {advice}")
-    them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
+    them, what = ("this part", "its shard is") if len(damaged) == 1 else ("these parts", "their shards are")
     see = f" `twoshift verify {folder}` lists all damaged parts." if more else ""
     raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} recomputed.{see}")
 

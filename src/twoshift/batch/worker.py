@@ -152,7 +152,7 @@ class ShardWorker:
         if plan is None:
             raise Broken(
                 f"{told.output} contains no _twoshift/plan.json: the file was deleted, or this path is another folder "
-                "on this machine"
+                "on this machine; start the job again with another output folder that all machines share"
             )
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         mine = {name: getattr(self._settings, name) for name in ("adapter", "index", "index_key")}

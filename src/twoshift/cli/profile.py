@@ -60,7 +60,8 @@ def profile_command(
     ] = None,
     *,
     seconds: Annotated[
-        float, duration("Approximate measuring time; a language model takes four times as long.", shown="5s")
+        float,
+        duration("Approximate measuring time; for a language model, measuring takes four times as long.", shown="5s"),
     ] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the cost curve to this HTML file.", metavar="FILE")] = None,
@@ -178,7 +179,8 @@ def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, pa
     except Exception as error:  # a user's own class may raise anything
         why = f"failed with {type(error).__name__}: {error}"
         if path is None:
-            raise Malformed("rows", f"a file with example rows; a call with generated rows {why}") from error
+            accepted = f"a file with rows that the model accepts, because a call with generated rows {why}"
+            raise Malformed("rows", accepted) from error
         raise InvalidInput("rows", path, f"rows that the model accepts; a call with these rows {why}") from error
 
 

@@ -36,7 +36,7 @@ _KEPT = (
     "a version is damaged."
 )
 Alias = Annotated[str, typer.Argument(help="Alias of a model: NAME@prod.")]
-Note = Annotated[str, text("Note to store with this change.")]
+Note = Annotated[str, text("Note to store with the new version, or with the change of the alias.")]
 
 
 @command(app, "push", "twoshift models push doubler model.py:Doubler --note 'first try'")
@@ -189,5 +189,5 @@ def _number(given: str, name: str) -> int:
     """3 or NAME:3."""
     plain = given.removeprefix(f"{name}:")
     if not plain.isascii() or not plain.isdigit() or not 0 < int(plain) < 10**6:
-        raise InvalidInput("VERSION", given, f"a version of {name}: 3 or {name}:3")
+        raise InvalidInput("VERSION", given, f"a version of {name}, such as 3 or {name}:3")
     return int(plain)

@@ -33,7 +33,12 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[
         str | None,
-        setting("Deployment to change.", values.text("NAME"), "--as", shown="the deployment that serves this model"),
+        setting(
+            "Name of the deployment that gets the new version.",
+            values.text("NAME"),
+            "--as",
+            shown="the deployment that serves this model",
+        ),
     ] = None
     canary: Annotated[
         float | None,
@@ -78,7 +83,7 @@ class DeployOptions(msgspec.Struct, frozen=True, kw_only=True):
 @command(program, "deploy", f"twoshift deploy sentiment:4 --canary 5% {_ON}", SERVER_FIELDS)
 @with_settings(DeployOptions)
 def deploy_command(
-    model: Annotated[str, typer.Argument(help="Version in the registry: NAME:4 or NAME@alias.")],
+    model: Annotated[str, typer.Argument(help="Version to deploy, from the registry: NAME:4 or NAME@alias.")],
     *,
     on: On = None,
     as_json: JsonFlag = False,

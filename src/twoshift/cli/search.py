@@ -29,9 +29,7 @@ _INT8 = "int8"
 )
 @with_settings(Loading)
 def search_command(
-    index: Annotated[
-        str, typer.Argument(help="Output folder of a job with `twoshift run --index`, or the folder of an index.")
-    ],
+    index: Annotated[str, typer.Argument(help="Output folder of `twoshift run --index`, or the folder of an index.")],
     queries: Annotated[list[str], typer.Argument(help="Texts to search for.")],
     *,
     k: Annotated[
@@ -39,7 +37,11 @@ def search_command(
     ] = 5,
     model: Annotated[
         str | None,
-        text("Location of the model, if it has moved since the job ran.", metavar="MODEL", shown="the job's model"),
+        text(
+            "Location of the model, if the model has moved since the index was built.",
+            metavar="MODEL",
+            shown="the model that built the index",
+        ),
     ] = None,
     prompt_name: Annotated[
         str | None,

@@ -69,7 +69,7 @@ def stream_command(
 
         return stream_on(on, settings, job, detach, as_json)
     if detach:
-        raise Inapplicable("detach", detach, "without --on")
+        raise Inapplicable("detach", True, "without --on")
     last = _run(settings, job)
     from twoshift.cli.stream_progress import stream_lines
 

@@ -167,7 +167,7 @@ def _turns(turn: Turn, place: int) -> list[Message]:
     if (calls and turn.role == "user") or (results and turn.role == "assistant"):
         raise InvalidInput(
             f"messages[{place}].content",
-            Shown(f"this content block with the role {turn.role}"),
+            Shown(f"a {'tool_use' if turn.role == 'user' else 'tool_result'} block with the role {turn.role}"),
             "tool_use blocks only with the role assistant, and tool_result blocks only with the role user",
         )
     told = [Message("tool", joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]

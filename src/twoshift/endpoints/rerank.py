@@ -64,7 +64,9 @@ class TextsRerankCall:
     def __init__(self, asked: TextsRerankRequest, model: ModelFacts) -> None:
         requires(model, _COLUMN, "reranking")
         if asked.raw_scores:
-            raise InvalidInput("raw_scores", Shown("true"), "false: the model's own activation is always applied")
+            raise InvalidInput(
+                "raw_scores", Shown("true"), "false: the model's own activation function is always applied"
+            )
         self._asked = asked
         self.rows = [(asked.query, text) for text in asked.texts]
 

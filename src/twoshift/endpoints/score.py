@@ -11,7 +11,7 @@ import numpy as np
 from twoshift.endpoints.facts import ModelFacts, Row
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.types import ScoreReply, ScoreRequest
-from twoshift.errors import BrokenModel, InvalidInput
+from twoshift.errors import BrokenModel, InvalidInput, UnusableModel
 
 __all__ = ["SCORE", "ScoreCall", "plain", "read_score"]
 
@@ -32,7 +32,8 @@ class ScoreCall:
     def __init__(self, asked: ScoreRequest, model: ModelFacts) -> None:
         self._name, self._classes = model.name, model.classes
         if _GENERATED in model.outputs:
-            raise InvalidInput("model", model.name, "a model that scores rows: this model generates text")
+            todo = "use the model with /v1/completions, or name a model that scores rows"
+            raise UnusableModel("model", model.name, f"generates text; {todo}")
         if not asked.rows:
             raise InvalidInput("rows", [], "at least one row")
         texts = tuple(each.name for each in model.inputs if each.dtype == "text" and not each.shape)

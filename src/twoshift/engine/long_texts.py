@@ -160,6 +160,6 @@ def check_split(too_long: str, info: RuntimeInfo) -> None:
     """Raises InvalidInput where the answers to pieces of a text have no mean."""
     if too_long == _SPLIT and not info.can_split:
         returns = ", ".join(info.outputs) or "its own columns"
-        which = "only embeddings and class scores of encoders can be averaged over pieces"
-        accepted = f"cut or error: {info.model} returns {returns}; {which}"
+        which = "only embeddings and class scores of encoders can be averaged over the pieces of a text"
+        accepted = f"cut or error; {info.model} returns {returns}, and {which}"
         raise InvalidInput("too_long", _SPLIT, accepted)

@@ -135,7 +135,8 @@ class BlockAccumulator:
             self.columns = {name: np.zeros((self.rows, *a.shape[1:]), a.dtype) for name, a in columns.items()}
             return self.columns
         if self.columns.keys() != columns.keys():
-            raise Broken(f"the model returned the columns {sorted(self.columns)} first, and {sorted(columns)} later")
+            found = f"the columns {sorted(self.columns)} first, and {sorted(columns)} later"
+            raise Broken(f"the model returned {found}; a model must return the same columns in all calls")
         for name, values in columns.items():
             self.columns[name] = widened(name, self.columns[name], values)
         return self.columns
@@ -145,9 +146,11 @@ def widened(name: str, whole: NDArray[Any], values: NDArray[Any]) -> NDArray[Any
     """The array, of a type that holds these values, too; raises Broken where their rows have another shape or kind."""
     if whole.shape[1:] != values.shape[1:]:
         before, now = list(whole.shape[1:]), list(values.shape[1:])
-        raise Broken(f"the model's output column {name!r} had rows of shape {before} first, and of shape {now} later")
+        found = f"had rows of shape {before} first, and of shape {now} later"
+        raise Broken(f"the model's output column {name!r} {found}; a model must return the same shape in all calls")
     if whole.dtype == values.dtype:
         return whole
     if (whole.dtype.kind in "biufc") != (values.dtype.kind in "biufc"):
-        raise Broken(f"the model's output column {name!r} had the type {whole.dtype} first, and {values.dtype} later")
+        found = f"had the type {whole.dtype} first, and {values.dtype} later"
+        raise Broken(f"the model's output column {name!r} {found}; a model must not mix numbers with other types")
     return whole.astype(np.result_type(whole.dtype, values.dtype), copy=False)

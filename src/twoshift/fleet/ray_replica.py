@@ -79,7 +79,7 @@ class RayReplica:
         if not health.healthy:
             raise Broken(health.reason)
         if self._released.is_set() or (connection is not None and connection.is_lost):
-            raise Broken("the server no longer uses this replica")
+            raise Broken("the server no longer uses this replica, so Ray replaces the replica")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What `RayScaling` decides by."""

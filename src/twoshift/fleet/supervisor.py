@@ -107,7 +107,7 @@ class Supervisor:
             if self._first_error is not None:
                 raise self._first_error
             if self._closing:
-                raise Broken(f"{self._spec.name} was closed before its replicas were ready")
+                raise Broken(f"{self._spec.name} was stopped while its replicas were starting")
 
     def members(self) -> list[Member]:
         """Those that take requests."""

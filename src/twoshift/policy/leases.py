@@ -49,11 +49,11 @@ class ShardLimits:
         if not 1 <= self.max_errors <= _MOST_STRIKES:
             raise InvalidInput("max_errors", self.max_errors, f"a number from 1 to {_MOST_STRIKES}")
         if not self.max_errors <= self.max_deaths <= _MOST_STRIKES:
-            raise InvalidInput("max_deaths", self.max_deaths, f"a number from max_errors to {_MOST_STRIKES}")
+            raise InvalidInput("max_deaths", self.max_deaths, f"a number from `max_errors` to {_MOST_STRIKES}")
         if not 0 <= self.backoff_s < math.inf:
             raise InvalidInput("backoff_s", self.backoff_s, "a finite number of seconds, 0 or more")
         if not self.backoff_s <= self.backoff_cap_s < math.inf:
-            raise InvalidInput("backoff_cap_s", self.backoff_cap_s, "a finite number of seconds, at least backoff_s")
+            raise InvalidInput("backoff_cap_s", self.backoff_cap_s, "a finite number of seconds, at least `backoff_s`")
         if not 1 <= self.speculate_factor < math.inf:
             raise InvalidInput("speculate_factor", self.speculate_factor, "a number of 1 or more")
 

@@ -34,9 +34,8 @@ class ThreadPlan:
     def __post_init__(self) -> None:
         rising = all(a.from_rows < b.from_rows and a.threads < b.threads for a, b in pairwise(self.steps))
         if not self.steps or self.steps[0].from_rows != 1 or self.steps[0].threads < 1 or not rising:
-            raise InvalidInput(
-                "threads", self.steps, "steps that start at 1 row; each further step has more rows and threads"
-            )
+            accepted = "steps that start at 1 row, of which each further step has more rows and threads than the last"
+            raise InvalidInput("threads", self.steps, accepted)
 
     @classmethod
     def fixed(cls, threads: int) -> ThreadPlan:
@@ -98,5 +97,5 @@ def _plan(sizes: Sequence[int], chosen: Sequence[int]) -> ThreadPlan:
         if not steps or threads > steps[-1].threads:
             steps.append(ThreadStep(rows if steps else 1, threads))
     if not steps:
-        raise Malformed("threads", "at least one measured call")
+        raise Malformed("threads", "at least one measured call, from which the number of threads is chosen")
     return ThreadPlan(tuple(steps))

@@ -99,7 +99,7 @@ class Aliases:
         location = self._layout.move(name, alias, number)
         data = self._blobs.read(location)
         if data is None:
-            raise Broken(f"{location} is missing from the history of {name}@{alias}; restore this file")
+            raise Broken(f"{location} is missing from the history of {name}@{alias}; restore this file from a backup")
         try:
             return msgspec.json.decode(data, type=AliasMove)
         except (msgspec.DecodeError, ValueError) as error:

@@ -42,7 +42,8 @@ def cached_snapshot(source: str, environment: Mapping[str, str] = os.environ) ->
     named = [path for path in snapshots if path.name == revision]
     found = named or sorted(snapshots, key=lambda path: path.stat().st_mtime)[-1:]
     if not found:
-        raise InvalidInput("SOURCE", source, "a downloaded model: its Hugging Face cache folder has no snapshot")
+        accepted = "a downloaded model; the Hugging Face cache has no snapshot of this model: download the model again"
+        raise InvalidInput("SOURCE", source, accepted)
     if gone := next((path for path in found[0].rglob("*") if path.is_symlink() and not path.exists()), None):
         raise InvalidInput("SOURCE", source, f"a complete download: {gone.name} is missing; download the model again")
     return found[0]

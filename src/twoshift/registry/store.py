@@ -98,7 +98,8 @@ class Registry:
             raise NotFound("model", f"{name}:{number}", f"a version of {name}: {_listed(known)}")
         found = read_version(data, location)
         if (found.name, found.version) != (name, number):
-            raise Broken(f"{location} contains the record of {found.ref} instead of {name}:{number}; restore this file")
+            what = f"{location} contains the record of {found.ref} instead of {name}:{number}"
+            raise Broken(f"{what}; restore this file from a backup")
         return found
 
     def read_all(self, refs: Iterable[ModelRef]) -> tuple[list[Version], dict[str, str]]:

@@ -62,7 +62,7 @@ def _checked(bins: Bins, x: Axis) -> Bins:
     """Bins that cannot be drawn are left out, one by one."""
     if len(bins.edges) != len(bins.counts) + 1:
         raise ValueError(
-            f"{bins.name}: {len(bins.edges)} edges for {len(bins.counts)} counts; expected one edge more than counts"
+            f"{bins.name}: {len(bins.edges)} edges for {len(bins.counts)} counts; expected {len(bins.counts) + 1} edges"
         )
     edges = list(map(float, bins.edges))
     if not all(drawable(edge, x.scale == "log") for edge in edges) or edges != sorted(edges):

@@ -28,8 +28,9 @@ def load_lightgbm(
     def load() -> BoostedTrees:
         booster = lightgbm.Booster(model_str=data.decode())  # what was checked, not what the file may hold by now
         if booster.pandas_categorical:
-            told = "was trained on pandas categories, which are not supported; train the model on numbers, or wrap the "
-            raise UnusableModel("model", str(path), f"{told}model in a Python class: file.py:Class")
+            told = "was trained on pandas categories, which are not supported"
+            todo = "train the model on numbers, or wrap the model in a Python class: file.py:Class"
+            raise UnusableModel("model", str(path), f"{told}; {todo}")
         return _Trees(booster, used.most)
 
     return trees_runtime(path, "LightGBM", lightgbm, data, used, load)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, UnusableModel
 from twoshift.ports import Runtime
 from twoshift.runtime.artifacts import full_file
 from twoshift.runtime.encoder.kinds import check_file, check_folder
@@ -66,8 +66,8 @@ def load_model(
     if not model.strip():
         raise InvalidInput("model", model, ACCEPTED)
     if is_llm(model):
-        use = "`twoshift run --prompt` and `twoshift serve`"
-        raise InvalidInput("model", model, f"a model that scores rows: this is a language model, for {use}")
+        todo = "use the model with `twoshift run --prompt` or `twoshift serve`, or name a model that scores rows"
+        raise UnusableModel("model", model, f"is a language model; {todo}")
     if model in KNOWN_MODELS:
         return _encoder(model, options)
     if is_python_model(model):

@@ -45,7 +45,7 @@ def load_python_model(
     found, checksum = load_class(model)
     _check_class(found, model)
     user = call_user(model, f"create {found.__name__}()", found)
-    call_user(model, "load", user.load)
+    call_user(model, "run load()", user.load)
     info = call_user(model, "provide its attributes", _info, user, model, checksum, threads)
     if precision not in (None, info.precision):
         raise InvalidInput("precision", precision, f"{info.precision}, the precision that {found.__name__} declares")

@@ -57,7 +57,7 @@ _ADAPTERS = (
     "LoRA adapter of a language model, as NAME=FOLDER. Clients use NAME as the model name. Repeat the option for "
     "several adapters."
 )
-_ADAPTERS_MORE = 'In a file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
+_ADAPTERS_MORE = 'In a configuration file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
 _SLOWDOWN = "Factor by which jobs may slow live requests down on average: 1.2 allows 20 % more time per request."
 
 
@@ -138,7 +138,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         setting(
             "Vector index for /v1/search: the output folder of `twoshift run --index`, or the folder of an index.",
             text("FOLDER"),
-            more="When a new generation of the index is complete, the server switches to it. See [search](search.md).",
+            more="When a new generation of the index is complete, the server switches to this generation. See "
+            "[search](search.md).",
         ),
     ] = None
     precomputed: PrecomputedPlace = None

@@ -31,10 +31,10 @@ _SETTINGS = {
 PrecomputedPlace = Annotated[
     str | None,
     setting(
-        "Serve precomputed answers by key, from the output folder of `twoshift run --answer-key`, or from the value of "
-        "`twoshift run --answer-table` (a folder or redis://host:6379/0#NAME).",
+        "Serve precomputed answers by key. Give the output folder of `twoshift run --answer-key`, or the location "
+        "that was given to `twoshift run --answer-table` (a folder or redis://host:6379/0#NAME).",
         text("PLACE"),
-        more="When a new run is complete, the server switches to the output of this run. See [precomputed "
+        more="When a new run is complete, the server switches to the output of the new run. See [precomputed "
         "answers](hybrid.md).",
     ),
 ]
@@ -65,7 +65,8 @@ WriteBackFlag = Annotated[
 WriteBackSize = Annotated[
     float,
     setting(
-        "With --write-back: maximum disk space for stored answers, per model version. The oldest answers are deleted.",
+        "With --write-back: maximum disk space for stored answers, per model version. At this limit, the oldest "
+        "answers are deleted.",
         size(),
         shown="256MB",
     ),

@@ -27,7 +27,7 @@ _COMPARE = (
     "Custom function that returns the difference of two answers: file.py:function. Its arguments are the row, the "
     "answer of the stable version and the answer of the candidate."
 )
-_DIFFERENCE = "Two answers agree if their difference is at most this, on a scale from 0 (equal) to 1."
+_DIFFERENCE = "Two answers agree if their difference is at most this value, on a scale from 0 (equal) to 1."
 _DISAGREEMENT = (
     "With `max_difference`: roll the candidate back if more than this share of its answers disagree with the stable "
     "version."

@@ -39,12 +39,18 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     borrow_load: Annotated[
         float,
         key(
-            "Hold back batch rows instead of adding a replica if live rows need at most this share of the capacity.",
+            "If live rows need at most this share of the capacity, hold back batch rows instead of adding a replica.",
             share(),
         ),
     ] = 0.9
     batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
-    start: Annotated[str, key("Expected time until a new replica can process rows of a job.", span(zero=True))] = "30s"
+    start: Annotated[
+        str,
+        key(
+            "Expected time from the start of a new replica until the replica can process rows of a job.",
+            span(zero=True),
+        ),
+    ] = "30s"
 
     def __post_init__(self) -> None:
         check(self)

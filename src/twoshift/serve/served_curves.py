@@ -33,7 +33,7 @@ class ServedCurves:
         """A call that has the device to itself."""
         if (found := self._derived.get(name)) is None:
             none = "the name of a loaded model; no model is ready yet"
-            known = f"one of these models: {', '.join(self.names())}" if self._derived else none
+            known = f"the profile of one of these models: {', '.join(self.names())}" if self._derived else none
             raise InvalidInput("profile", name, known)
         about = f"measured by this server for {name}"
         return MeasuredCurve(CallCost.from_dict(found.curves["whole"]), RowSize.uniform(found.row_tokens), about)

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
-from twoshift.errors import Asleep, InvalidInput, Late, TryLater, TwoshiftError
+from twoshift.errors import Asleep, InvalidInput, Late, Malformed, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
@@ -171,9 +171,7 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise InvalidInput(
-                "model", None, f"the name of a model with the output `{column}`; this server has no such model"
-            )
+            raise Malformed("model", f"a server that has a model with the output `{column}`; this server has none")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of these models: {', '.join(sorted(self.models))}")
         return found[0]

@@ -67,10 +67,13 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     models: Annotated[dict[str, ModelSettings], key("Models, by the name that clients use.")]
     keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
     tenants: Annotated[
-        dict[str, TenantSettings], key("Limits of tenants. A tenant without a table has no limits.")
+        dict[str, TenantSettings],
+        key("Limits of each tenant, by the name of the tenant. A tenant without an entry has the default limits."),
     ] = {}
     webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job, a batch or a rollout ends.")] = {}
-    files: Annotated[FileSettings, key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
+    files: Annotated[FileSettings, key("Settings for the storage of batch files.")] = msgspec.field(
+        default_factory=FileSettings
+    )
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
@@ -106,9 +109,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             more="See [front-end processes](serving.md#front-end-processes).",
         ),
     ] = None
-    address: Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = (
-        None
-    )
+    address: Annotated[
+        str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray cluster")
+    ] = None
     registry: RegistryLocation = None
     scale_log: Annotated[
         str | None, setting("Folder for the autoscaler's decision log.", text("FOLDER"), shown=f"a folder {_IN_HOME}")

@@ -255,7 +255,7 @@ def shadow_of(table: RolloutTable, split: VersionSplit[Deployment], loop: asynci
 
 def compare_function(word: str) -> CompareAnswers:
     """file.py:function; raises InvalidInput."""
-    accepted = "file.py:function; the function gets a row, the answer of the stable version and that of the candidate"
+    accepted = "file.py:function; the function gets a row and the answers of the stable version and of the candidate"
     source, _, name = word.rpartition(":")
     path = Path(source).expanduser()
     if not source.endswith(".py") or not name.isidentifier() or not path.is_file():

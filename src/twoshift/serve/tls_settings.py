@@ -26,6 +26,6 @@ TlsKey = Annotated[
 def check_tls(settings: Any) -> None:
     """Raises InvalidInput if only one of certificate and key is set."""
     if settings.tls_cert is not None and settings.tls_key is None:
-        raise InvalidInput("tls_key", None, "--tls-key with the private key of --tls-cert")
+        raise InvalidInput("tls_key", None, "--tls-key with the private key of the certificate in --tls-cert")
     if settings.tls_key is not None and settings.tls_cert is None:
-        raise InvalidInput("tls_cert", None, "--tls-cert with the certificate of --tls-key")
+        raise InvalidInput("tls_cert", None, "--tls-cert with the certificate of the private key in --tls-key")

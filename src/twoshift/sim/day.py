@@ -137,7 +137,7 @@ def _source(spec: DaySpec) -> ReplicaSource:
         raise Malformed("trace", told)
     if spec.copies * len(spec.trace.times_s) > _MOST_ROWS:
         raise InvalidInput(
-            "copies", spec.copies, f"a number of at most {_MOST_ROWS // len(spec.trace.times_s):,} copies of this trace"
+            "copies", spec.copies, f"at most {_MOST_ROWS // len(spec.trace.times_s):,} copies of this trace"
         )
     shifts = np.concatenate([[0.0], rng.uniform(0.0, 1.0, spec.copies - 1)])
     times = np.concatenate([spec.trace.times_s + shift for shift in shifts])

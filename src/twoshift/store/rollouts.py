@@ -58,7 +58,7 @@ class SqlRollouts:
         """Raises NotFound."""
         found = self._found(select(rollouts).where(rollouts.c.id == rollout_id))
         if not found:
-            raise NotFound("rollout", rollout_id, "the id of a rollout: `twoshift rollouts list` shows them")
+            raise NotFound("rollout", rollout_id, "the id of a rollout; `twoshift rollouts list` shows all ids")
         return found[0]
 
     def list(self, limit: int = 100, deployment: str | None = None) -> list[RolloutRecord]:

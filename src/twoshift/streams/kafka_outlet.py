@@ -141,7 +141,7 @@ class KafkaOutlet:
         client = self._kafka.Producer(self._place.config() | {"error_cb": lambda _: None}, logger=_log)
         topic = client.list_topics(self._place.topic, timeout=_ANSWER_S).topics[self._place.topic]
         if topic.error is not None or not topic.partitions:
-            accepted = f"an existing topic ({topic.error or 'it has no partitions'})"
+            accepted = f"an existing topic with partitions ({topic.error or 'this topic has no partitions'})"
             raise InvalidInput("to", self._place.shown, accepted)
         return sorted(topic.partitions)
 

@@ -157,7 +157,8 @@ class KafkaSource:
             self._looked_s = 0.0
             raise TryLater(f"{self.name} does not answer ({error})", _RETRY_S) from error
         if topic.error is not None or not topic.partitions:
-            raise InvalidInput("source", self.name, f"an existing topic ({topic.error or 'it has no partitions'})")
+            why = topic.error or "this topic has no partitions"
+            raise InvalidInput("source", self.name, f"an existing topic with partitions ({why})")
         new = topic.partitions.keys() - self._next.keys()
         self._next |= dict.fromkeys(new, self._kafka.OFFSET_BEGINNING)
         if new or self._looked_s == 0.0:

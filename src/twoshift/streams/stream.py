@@ -202,7 +202,8 @@ class Stream:
         first = self._loading.next_shard
         if first is not None and any(part.windows > 1 and part.last >= first for part in committed):
             accepted = (
-                "a store that already has the rows of the merged parts: the stream cannot load these rows any more"
+                "a store that already has the rows of the parts that `compact` has merged, because the stream cannot "
+                "load these rows any more"
             )
             raise InvalidInput("into", self._job.into, accepted)
 

@@ -132,7 +132,7 @@ class Console:
             visit = Visit(self._app, exchange, session, self._files)
             try:
                 if exchange.request.method == "POST" and session.read_only:
-                    raise Forbidden("this login is read-only: log in again to change something")
+                    raise Forbidden("this login is read-only: to change something, log in again without Read-only")
                 return await page(visit)
             except Asked as refused:
                 return visit.problem(refused)

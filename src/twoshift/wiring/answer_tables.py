@@ -19,7 +19,8 @@ def build_table(output: str, key: str, place: str, tell: Callable[[str], None]) 
     except ModuleNotFoundError as error:
         how = install_command("jobs", missing_from("jobs"))
         accepted = (
-            f"a job that built its table of answers (`twoshift run --answer-key`); to build it on this server: {how}"
+            "the output of a job that has built a table of answers (`twoshift run --answer-key`); to build this table "
+            f"on the server, install the missing packages there: {how}"
         )
         raise InvalidInput("precomputed", output, accepted) from error
     return build_answers(output, key, place, blobs_for, tell)

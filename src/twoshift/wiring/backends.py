@@ -53,7 +53,7 @@ def live_model(
     else:
         each.check_rows()
     if apart and each.min_replicas == 0:
-        accepted = "at least 1, because front-end processes cannot wake a model; --fronts 1 allows 0"
+        accepted = "at least 1, because front-end processes cannot wake a model; with --fronts 1, the value can be 0"
         raise InvalidInput("min_replicas", 0, accepted)
     cancelled = cancelled or Future()
     if settings.engine == "ray":

@@ -82,7 +82,7 @@ def test_a_job_is_not_served_before_its_end(tmp_path: Path) -> None:
     assert scores(job) == {1: (0.1, 50.0)}
 
 
-@pytest.mark.parametrize(("shards", "advice"), [(1, "Delete it and run"), (0, "restore it from a backup")])
+@pytest.mark.parametrize(("shards", "advice"), [(1, "Delete this part and run"), (0, "restore it from a backup")])
 def test_a_damaged_part_is_refused_and_named(tmp_path: Path, shards: int, advice: str) -> None:
     job = begun(tmp_path / "out", shards)
     part(job, "part-000000.parquet", {1: 0.1})

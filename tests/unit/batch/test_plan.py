@@ -141,7 +141,7 @@ def test_the_adapters_of_a_job_are_among_those_that_were_loaded() -> None:
     assert PlannedModel.of(info).weights == weights_of(info, ()) == "sha256:m"
     made = PlannedModel.of(info, ("support",))
     assert made.weights == weights_of(info, ("support",)) == "sha256:m+sha256:support"
-    with pytest.raises(InvalidInput, match="an adapter of m, which has sql, support"):
+    with pytest.raises(InvalidInput, match="an adapter of m, which has the adapters sql, support"):
         PlannedModel.of(info, ("chess",))
     check_same_weights("node:1", info, ("sql",), "sha256:m+sha256:sql")
     with pytest.raises(Broken, match="worker node:1 has loaded different weights of m and sql"):

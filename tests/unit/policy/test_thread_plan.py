@@ -99,5 +99,5 @@ def test_a_plan_says_itself_to_people() -> None:
 
 @pytest.mark.parametrize("steps", [(), ((2, 1),), ((1, 0),), ((1, 2), (8, 2)), ((1, 2), (1, 3)), ((1, 2), (8, 1))])
 def test_steps_that_make_no_plan_are_refused(steps: tuple[tuple[int, int], ...]) -> None:
-    with pytest.raises(InvalidInput, match="each further step has more rows and threads"):
+    with pytest.raises(InvalidInput, match="each further step has more rows and threads than"):
         ThreadPlan(tuple(ThreadStep(*step) for step in steps))

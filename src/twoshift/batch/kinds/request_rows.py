@@ -172,6 +172,6 @@ def _check(rows: Sequence[Any], model: RuntimeInfo, most_rows: int) -> None:
     if not rows:
         raise InvalidInput("input", rows, "at least one row")
     if len(rows) > most_rows:
-        raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
+        raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} rows in a request")
     if model.max_row_tokens > 1:
         check_lengths(characters_of(rows), model.texts.most_tokens(model.max_row_tokens, most_rows))

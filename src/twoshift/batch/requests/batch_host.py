@@ -203,7 +203,7 @@ class BatchHost:
 
     def check_change(self, job_id: str) -> None:
         """Raises InvalidInput: it is changed as a batch."""
-        raise Inapplicable("job", job_id, f"here, because this job is a batch: use /v1/batches/{job_id}")
+        raise Inapplicable("job", job_id, f"with /v1/jobs, because this job is a batch: use /v1/batches/{job_id}")
 
     def ended(self, job_id: str) -> None:
         """A run of its job has."""

@@ -77,8 +77,8 @@ class StoredFiles:
             return self.blobs.open(self.location(file.id))
         except InvalidInput as error:
             raise Broken(
-                f"the content of file {file.id} is missing on the server; upload the file again, or submit the batch "
-                "that wrote the file again"
+                f"the content of file {file.id} is missing on the server; upload the file again, or, for an output "
+                "file of a batch, submit the batch again"
             ) from error
 
     def remove(self, file_id: str, owner: str | None = None) -> None:

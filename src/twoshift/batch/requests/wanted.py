@@ -34,7 +34,7 @@ def window_s(window: str) -> float:
         raise InvalidInput(
             "completion_window",
             window,
-            "a whole number of hours, minutes or seconds, at most one year: 24h, 90m or 45s",
+            "a whole number of hours, minutes or seconds, such as 24h, 90m or 45s; the maximum is one year",
         )
     return seconds
 

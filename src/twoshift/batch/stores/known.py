@@ -36,7 +36,8 @@ def is_folder(place: str) -> bool:
 def open_store(place: str) -> Store:
     """Raises InvalidInput where it is none, NotInstalled where its package is missing."""
     if is_redis(place):
-        accepted = "--answer-key COLUMN --answer-table redis://..., or `twoshift load` once the job has ended"
+        redis = "--answer-key COLUMN --answer-table redis://..., or run `twoshift load` when the job has ended"
+        accepted = f"a store other than Redis; for Redis, use {redis}"
         raise InvalidInput("into", without_password(place), accepted)
     if not is_store(place):
         raise InvalidInput("into", without_password(place), ACCEPTED)

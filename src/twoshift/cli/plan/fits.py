@@ -44,8 +44,9 @@ def fit_command(
     samples: Annotated[
         str,
         typer.Argument(
-            help="CSV file with the columns `batch, ms` or `rows, tokens, longest, ms`; - reads stdin. "
-            "`tokens` includes padding: on a device that pads, tokens = rows x longest."
+            help="CSV file of measured calls, with the columns `batch, ms` or `rows, tokens, longest, ms`; - reads "
+            "stdin. `batch` and `rows`: rows of the call. `longest`: tokens of the longest row. `tokens` includes "
+            "padding: on a device that pads, tokens = rows x longest."
         ),
     ],
     predict: Annotated[

@@ -48,7 +48,7 @@ def hybrid_command(
         float, duration("Time between two runs of the job that precomputes answers.", shown="24h")
     ] = 86_400.0,
     keys: Annotated[
-        int | None, whole("Number of keys that could be precomputed.", shown="the keys in the trace")
+        int | None, whole("Number of keys that could be precomputed.", shown="the number of keys in the trace")
     ] = None,
     column: Annotated[str, text("Column of the trace that contains the key.", metavar="COLUMN")] = "key",
     live_rows: Annotated[int, whole("Rows per forward call of live requests.")] = 1,

@@ -27,7 +27,8 @@ def regime_command(
         bool | None, typer.Option("--waiting/--nobody-waiting", help="Whether a caller waits for each answer.")
     ] = None,
     known: Annotated[
-        bool | None, typer.Option("--known/--not-known", help="Whether the whole input is known before the start.")
+        bool | None,
+        typer.Option("--known/--not-known", help="Whether the whole input is known before processing starts."),
     ] = None,
     p99_ms: Annotated[float | None, millis("Objective for the p99 latency, in milliseconds.")] = None,
     ttft_ms: Annotated[

@@ -31,7 +31,8 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """A model's weights, its KV cache, and a device."""
 
     params: Annotated[
-        float | None, setting("Number of parameters of the model; for a mixture of experts, all of them.", count())
+        float | None,
+        setting("Number of parameters of the model; for a mixture of experts, count all experts.", count()),
     ] = None
     model: Annotated[
         str | None,
@@ -113,7 +114,8 @@ class GoalSettings(msgspec.Struct, frozen=True, kw_only=True):
     headroom: Annotated[
         float,
         setting(
-            "Share of each device that live requests leave free for peaks. Batch rows may use this share.",
+            "Share of each device that is kept free of normal live load, as a reserve for load peaks. Batch rows may "
+            "use this reserve.",
             share(one=False),
         ),
     ] = 0.3

@@ -44,9 +44,8 @@ def chosen_server(source: str) -> ServedCurves:
     if not model:
         served = [each["id"] for each in server.get("/v1/models")["data"]]
         if len(served) != 1:
-            accepted = (
-                f"a server with one model, or {address.rstrip('/')}/v1/derived/NAME with a name of {', '.join(served)}"
-            )
+            at = f"{address.rstrip('/')}/v1/derived/NAME"
+            accepted = f"a server with one model, or {at}, where NAME is one of {', '.join(served)}"
             raise InvalidInput("--server", source, accepted)
         model = served[0]
     return read_served(server.get(f"/v1/derived/{urllib.parse.quote(model, safe='')}"), "--server")

@@ -44,9 +44,9 @@ def _entry(line: str, number: int) -> list[Any]:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
     if isinstance(entry, dict) and number == 1:
         raise InvalidInput(
-            "JOURNAL",
+            "JOURNAL line 1",
             line,
-            "a file written by `twoshift sim lanes --record`; for a decision log, use `twoshift sim day --replay`",
+            "a journal of `twoshift sim lanes --record`; to replay a decision log, use `twoshift sim day --replay`",
         )
     if not isinstance(entry, list) or not entry:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line")

@@ -37,7 +37,11 @@ Seed = Annotated[int, setting("Random seed; the same seed gives the same result.
 ReportFile = Annotated[str | None, setting("Write a report with charts to this HTML file.", _FILE)]
 SpotDiscount = Annotated[float, setting("Spot discount, as a share of the price, such as 60%.", share(one=False))]
 TraceFile = Annotated[
-    str | None, setting("CSV file of requests with the columns TIMESTAMP (arrival time) and ContextTokens.", _FILE)
+    str | None,
+    setting(
+        "CSV file of requests with the columns TIMESTAMP (arrival time) and ContextTokens (tokens of the request).",
+        _FILE,
+    ),
 ]
 
 
@@ -268,13 +272,16 @@ class RolloutSimSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed = 1
     record: Annotated[
         str | None,
-        setting("Write every event and decision of the first simulated rollout to this file, for --replay.", _FILE),
+        setting(
+            "Write every event and decision of the first simulated rollout to this file, which --replay can read.",
+            _FILE,
+        ),
     ] = None
     replay: Annotated[
         str | None,
         setting(
-            "Log of --record or of a server's rollout: make each decision again, and show which results differ from "
-            "the log.",
+            "Log that --record wrote, or log of a server's rollout: make each decision again, and show which results "
+            "differ from the log.",
             _FILE,
         ),
     ] = None

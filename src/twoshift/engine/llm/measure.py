@@ -55,7 +55,8 @@ def _measured(runtime: LlmRuntime, seconds: float, progress: Callable[[float], N
         if time.perf_counter() - began_s >= seconds:
             break
     if not samples:
-        raise InvalidInput("model", runtime.info.model, "a model that reports the time of its steps")
+        accepted = "a model that reports how long each engine step takes; this model reported no times"
+        raise InvalidInput("model", runtime.info.model, accepted)
     progress(1.0)
     return samples
 

@@ -42,7 +42,7 @@ class FleetAsk:
         if not 0 <= self.spot_discount < 1:
             raise InvalidInput("spot_discount", self.spot_discount, "a share from 0 to below 1")
         if min(self.shard_seconds, self.items / self.rate) > self.window_s:
-            accepted = f"a time of at most the window of {self.window_s:g} s, because workers cannot share a shard"
+            accepted = f"at most {self.window_s:g} s, which is the window: several workers cannot share a shard"
             raise InvalidInput("shard_seconds", self.shard_seconds, accepted)
 
 

@@ -65,7 +65,7 @@ def generation_rate(
 ) -> GenerationRate:
     """Prefill and decode mixed; with prompts of one token it is what decoding alone gives."""
     if sequences < 1 or step_tokens < 1:
-        raise InvalidInput("sequences", sequences, "at least 1 sequence, and steps of at least 1 token")
+        raise InvalidInput("sequences", sequences, "at least 1 sequence, with at least 1 token in each engine step")
     time_s, decoding_s, steps = _cycle(cost, asked, sequences, max(step_tokens, sequences), quantile)
     return GenerationRate(
         sequences,

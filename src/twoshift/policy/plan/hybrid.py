@@ -59,8 +59,8 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
     if min(counts) < 1:
         raise InvalidInput(
             "trace",
-            "empty" if not counts else min(counts),
-            "a trace with at least one key, and at least one request per key",
+            min(counts),
+            "a trace with at least one request per key",
         )
     total = len(counts) if ask.keys is None else ask.keys
     if total < len(counts):

@@ -63,7 +63,8 @@ class RegimeAsk:
                 raise InvalidInput(name, value, "a finite number of seconds above 0")
         if not self.waiting and (self.p99_s is not None or self.ttft_s is not None):
             name = "p99_s" if self.p99_s is not None else "ttft_s"
-            raise Inapplicable(name, True, "with --nobody-waiting")  # in seconds, which nobody typed
+            # True: the value is in seconds, which nobody typed
+            raise Inapplicable(name, True, "with --nobody-waiting: use only one of the two")
         if not 0 <= self.precomputable <= 1:
             raise InvalidInput("precomputable", self.precomputable, "a share from 0 to 1")
 

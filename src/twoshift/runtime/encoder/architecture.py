@@ -102,10 +102,9 @@ class Architecture:
 def read_architecture(config: Fields) -> Architecture:
     """What config.json says; raises InvalidInput where it asks for code from the folder or makes no sense."""
     if "auto_map" in config:
-        told = "needs Python code from the model folder (auto_map in config.json), which Twoshift never runs; export"
-        raise UnusableModel(
-            "model", str(config.path.parent), f"{told} the model to ONNX, or wrap it in a Python class: file.py:Class"
-        )
+        told = "needs Python code from the model folder (auto_map in config.json), which Twoshift never runs"
+        todo = "export the model to ONNX, or wrap the model in a Python class: file.py:Class"
+        raise UnusableModel("model", str(config.path.parent), f"{told}; {todo}")
     model_type = config.text("model_type")
     if not model_type:
         raise InvalidInput(f"{config.path}: model_type", None, "the kind of network, such as 'bert'")

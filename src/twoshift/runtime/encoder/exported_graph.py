@@ -68,7 +68,9 @@ class ExportedGraph:
         except TwoshiftError:
             raise
         except Exception as error:  # onnxruntime's errors have no common parent
-            raise Broken(f"{self.path}: the graph cannot run a row of {size} tokens: {first_line(error)}") from error
+            raise Broken(
+                f"{self.path} cannot run a row of {size} tokens ({first_line(error)}); export the model again"
+            ) from error
         if answer.shape[:1] != (1,):
             found = f"the shape {list(answer.shape)} for one input row"
             raise InvalidInput(f"{self.path}: {self.output}", found, "one output row per input row")

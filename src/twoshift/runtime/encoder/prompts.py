@@ -54,7 +54,7 @@ def read_prompts(folder: Path) -> EncoderPrompts:
         accepted = (
             f"the name of a prompt in this file: {', '.join(sorted(texts))}"
             if texts
-            else "the name of a prompt in this file, which has none"
+            else "no value, because this file defines no prompts"
         )
         raise InvalidInput(f"{config.path}: default_prompt_name", default, accepted)
     return EncoderPrompts(texts, default)

@@ -176,8 +176,9 @@ def _after_transformer(path: Path) -> tuple[tuple[str, Path], ...]:
     found = _modules(path)
     if not found or found[0] != ("Transformer", path.parent):
         first = f"{found[0][0]} in {found[0][1]}" if found else "nothing"
-        told = f"lists {first} as the first module in modules.json; expected a Transformer module in the model folder"
-        raise UnusableModel("model", str(path.parent), f"{told} itself, not in a subfolder")
+        told = f"lists {first} as the first module in modules.json"
+        accepted = "expected a Transformer module in the model folder itself, not in a subfolder"
+        raise UnusableModel("model", str(path.parent), f"{told}; {accepted}")
     return found[1:]
 
 

@@ -20,20 +20,22 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _PLACES = (r"\b", r"\B", r"\A", r"\Z")  # that match no character
-_NOT_KEPT = "a pattern without an anchor in the middle, a word boundary, a back reference or a possessive repetition"
+_NOT_KEPT = (
+    "anchors in the middle of a pattern, word boundaries, back references and possessive repetitions are not supported"
+)
 
 
 def pattern_size(pattern: str) -> int:
     """Places for characters, with all repetitions written out; raises ValueError with what is not possible in it."""
     if len(pattern) > _MOST_CHARACTERS:
-        raise ValueError(f"a pattern of at most {_MOST_CHARACTERS} characters")
+        raise ValueError(f"the pattern has more than {_MOST_CHARACTERS} characters")
     if _SPECIAL_GROUP.search(pattern):
-        raise ValueError("a pattern without lookaheads, lookbehinds or other (?...) groups; only (?:...) is supported")
+        raise ValueError("lookaheads, lookbehinds and other (?...) groups are not supported, except (?:...)")
     inner = _OUTER_ANCHORS.sub("", pattern)
     try:
         re.compile(inner)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"a pattern with correct syntax ({error})") from None
+        raise ValueError(f"the syntax of the pattern is not correct ({error})") from None
     return _size(inner)
 
 
@@ -97,8 +99,9 @@ def _check_atom(atom: str) -> None:
     if atom == "." or (atom[0] not in "\\[" and _fits_in_text(atom)):
         return
     if atom[0] not in "\\[" or re.search(atom, _every_character(), re.ASCII) is None:
-        told = "a pattern without an empty character class" if atom[0] == "[" else f"a pattern without {atom!r}"
-        raise ValueError(told if atom[0] == "[" else f"{told}, which JSON must escape")
+        if atom[0] == "[":
+            raise ValueError("empty character classes are not supported")
+        raise ValueError(f"{atom!r} is not supported, because JSON must escape it")
 
 
 def _fits_in_text(character: str) -> bool:

@@ -131,7 +131,8 @@ def device_name(cuda: str | None, threads: int, options: LlmOptions) -> str:
 def ask_for_batch_invariance() -> None:
     """Have vLLM give a sequence the same answer in every batch: it looks at its environment when it is imported."""
     if "vllm" in sys.modules and os.environ.get(_INVARIANT) != "1":
-        raise Inapplicable("batch_invariant", True, "because this process has already loaded vLLM without this mode")
+        why = "because this process has already loaded vLLM without this mode: load the model in a new process"
+        raise Inapplicable("batch_invariant", True, why)
     os.environ[_INVARIANT] = "1"
 
 

@@ -111,7 +111,8 @@ def _arguments(call: ToolCall) -> Any:
     try:
         return json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
-        raise InvalidInput("messages", call.arguments, f"the arguments of {call.name} as JSON") from None
+        accepted = f"valid JSON as the arguments of the tool call {call.name}"
+        raise InvalidInput("messages", call.arguments, accepted) from None
 
 
 def _told(tool: Tool) -> dict[str, Any]:

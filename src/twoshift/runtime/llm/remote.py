@@ -92,7 +92,7 @@ class RemoteRuntime:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Never asked: a sequence that was taken out begins anew."""
-        raise Broken("the tokenizer of the remote server is not available on this server")
+        raise Broken("token ids cannot be decoded, because the tokenizer of this model is on another server")
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Begin to stream it."""

@@ -167,7 +167,7 @@ class _Walk:
             except InvalidInput:
                 raise
             except ValueError as error:
-                raise _refused(schema["pattern"], str(error)) from None
+                raise _refused(schema["pattern"], f"a supported pattern; {error}") from None
 
     def _object(self, schema: dict[str, Any]) -> None:
         properties, required = _object(schema, "properties"), schema.get("required", [])

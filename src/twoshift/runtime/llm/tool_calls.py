@@ -99,7 +99,8 @@ def _required_schema(use: ToolUse) -> str:
         schema = json.loads(_parameters(tool))
         for name, definition in schema.pop("$defs", {}).items():
             if definitions.setdefault(name, definition) != definition:
-                raise InvalidInput("tools", name, "the same definition under this name in the $defs of all tools")
+                accepted = "the same definition of this name in the `$defs` of all tools"
+                raise InvalidInput("tools", name, accepted)
         if _refers_to_root(schema):
             accepted = 'parameters that do not contain "$ref": "#", or a `tool_choice` that names this function'
             raise InvalidInput("tools", tool.name, accepted)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twoshift.errors import InvalidInput, Shown, TooLarge
+from twoshift.errors import Inapplicable, InvalidInput, Shown, TooLarge
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.oip.datatypes import BYTES, DTYPES
 from twoshift.serve.oip.outputs import Output
@@ -47,8 +47,8 @@ def wanted_of(request: Any) -> list[str]:
     """The outputs that are wanted; none: all."""
     for each in request.outputs:
         if "classification" in each.parameters or _SHARED in each.parameters:
-            accepted = "plain values: classification and shared memory are not supported"
-            raise InvalidInput(f"output {each.name[:80]!r}", "classification or shared memory", accepted)
+            why = "to ask for the classification or the shared-memory extension: neither is supported"
+            raise Inapplicable(f"output {each.name[:80]!r}", True, why)
     return [each.name for each in request.outputs]
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.json_body import decoded
-from twoshift.errors import InvalidInput, TryLater
+from twoshift.errors import Inapplicable, TryLater
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.app import App, Exchange, RouteKind
 from twoshift.serve.http.messages import Reply, Request
@@ -228,8 +228,8 @@ def _reply(model: str, version: str, asked: InferRequest, outputs: list[Output])
 def _wanted(asked: InferRequest) -> list[str]:
     for output in asked.outputs:
         if output.parameters.classification or output.parameters.shared_memory_region is not None:
-            accepted = "plain values: classification and shared memory are not supported"
-            raise InvalidInput(f"output {output.name[:80]!r}", "classification or shared memory", accepted)
+            why = "to ask for the classification or the shared-memory extension: neither is supported"
+            raise Inapplicable(f"output {output.name[:80]!r}", True, why)
     return [output.name for output in asked.outputs]
 
 

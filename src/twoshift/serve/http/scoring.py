@@ -45,7 +45,7 @@ def add_scoring(app: App, service: Service) -> None:
         named = exchange.matched.get("model")
         asked = await exchange.read(read_score, exchange.request.body)
         if named is not None and asked.model not in (None, named):
-            raise InvalidInput("model", asked.model, f"{named}, the model in the URL, or a body without `model`")
+            raise InvalidInput("model", asked.model, f"{named} (the model in the URL), or a body without `model`")
         model = exchange.model = exchange.routed(service.find_or_only(named or asked.model))
         call = await exchange.read(ScoreCall, asked, facts_of(model))
         try:

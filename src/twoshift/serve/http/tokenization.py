@@ -114,7 +114,7 @@ class _Tokenization:
 
 def _given(asked: TokenizeRequest) -> str | tuple[Message, ...]:
     if (asked.prompt is None) == (asked.messages is None):
-        raise InvalidInput("prompt", asked.prompt, "either `prompt` (a text) or `messages`")
+        raise InvalidInput("prompt", asked.prompt, "either `prompt` (a text) or `messages`, not both")
     if asked.messages is not None:
         return tuple(message_of(each, place) for place, each in enumerate(asked.messages))
     return asked.prompt or ""

@@ -142,7 +142,7 @@ def _tenant(exchange: Exchange, given: str | None) -> str | None:
     """Whose usage it is; None: everybody's."""
     caller = exchange.caller
     if given is not None and not given.isprintable():
-        raise InvalidInput("tenant", given, "the name of a tenant")
+        raise InvalidInput("tenant", given, "a name without line breaks and control characters")
     if caller.is_admin or given == caller.tenant:
         return given
     if given is not None:
