@@ -83,7 +83,7 @@ def test_a_bad_quantisation_is_refused_with_the_figure_the_bar_and_what_to_do(
     monkeypatch.setattr(int8, "_OUTLIERS", 0)
     monkeypatch.setattr(int8, "_MIGRATION", 0.0)
     for _ in range(2):  # a refusal is remembered too
-        with pytest.raises(InvalidInput, match=r"fp32 for minilm: in int8 .* cosine .* is -?0\.\d+ .* at least 0.99"):
+        with pytest.raises(InvalidInput, match=r"fp32 for minilm: int8 with .* cosine .* of -?0\.\d+ .* at least 0.99"):
             load(library, tmp_path)
         monkeypatch.setattr(precision_gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
     assert len(stored(tmp_path)) == 1

@@ -93,7 +93,7 @@ def test_the_default_prompt_is_the_same_in_both_shifts(tmp_path: Path) -> None:
 def test_an_unknown_prompt_is_refused_with_the_known_names(tmp_path: Path) -> None:
     prompted_model(tmp_path, "mean", include_prompt=True)
     ours = by_graph(tmp_path / "model", tmp_path / "home")
-    with pytest.raises(InvalidInput, match=r"row 1: prompt_name: 'qurey' .* one of document, query, title"):
+    with pytest.raises(InvalidInput, match=r"row 1: prompt_name: 'qurey' .* prompts: document, query, title"):
         ours.prepare(["a", {"text": "b", "prompt_name": "qurey"}])
 
 
@@ -116,7 +116,7 @@ def test_a_job_puts_the_named_prompt_before_its_texts(tmp_path: Path, monkeypatc
     job_for(JobSettings(**asked, output=str(tmp_path / "out"), prompt_name="title")).run(lambda _: None, lambda _: None)
     ours = np.stack(pq.read_table(tmp_path / "out").column("embedding").to_numpy())
     assert_same(ours, theirs.encode(TEXTS[:6], prompt_name="title"))
-    with pytest.raises(InvalidInput, match=r"prompt_name: 'qurey' .* one of document, query, title"):
+    with pytest.raises(InvalidInput, match=r"prompt_name: 'qurey' .* prompts: document, query, title"):
         job_for(JobSettings(**asked, output=str(tmp_path / "other"), prompt_name="qurey")).run(
             lambda _: None, lambda _: None
         )

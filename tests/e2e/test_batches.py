@@ -409,7 +409,7 @@ def test_the_command_says_why_a_batch_waits(server: Server) -> None:
     until(lambda: "queued: the tenant has reached its limit of 1 running job" in shown())
     until(lambda: re.search(r"requests completed, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
     listed = command("batch", "list", env=asking(server, CAROL)).stdout
-    assert re.search(r"failed\s+left\s+created", listed)
+    assert re.search(r"failed\s+time left\s+created", listed)
     for each in made:
         client.batches.cancel(each)
     for each in made:

@@ -192,7 +192,7 @@ def test_what_goes_on_to_the_main_process_comes_back_as_it_was_told(shared: Serv
             assert dict(call.trailing_metadata())["x-request-id"] == "mine"
             refused = each.begin("RepositoryModelLoad", model_name="nope")
             assert refused.exception().code() is CODE.NOT_FOUND
-            assert "one of Sized" in refused.exception().details()
+            assert "one of these models: Sized" in refused.exception().details()
             assert dict(refused.trailing_metadata())["x-request-id"] == "mine"
 
 

@@ -185,7 +185,7 @@ def test_the_same_command_resumes_and_says_what_it_found(job: JobFolder) -> None
         (job.out / name).unlink()
     kept = {path.name: path.stat().st_mtime_ns for path in job.out.glob("part-*")}
     done = job.run()
-    assert "4 of 6 shards done" in done.err
+    assert "4 of 6 shards are done" in done.err
     job.check_squares(300)
     assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in job.out.glob("part-*")}.items()  # I1
 
@@ -193,7 +193,7 @@ def test_the_same_command_resumes_and_says_what_it_found(job: JobFolder) -> None
 def test_a_job_that_is_done_stays_as_it_is(job: JobFolder) -> None:
     job.run()
     report = json.loads((job.out / "_twoshift" / "report.json").read_text())
-    assert "6 of 6 shards done" in job.run().err
+    assert "6 of 6 shards are done" in job.run().err
     job.check_squares(300)
     again = json.loads((job.out / "_twoshift" / "report.json").read_text())
     assert again["parity"] == report["parity"]
@@ -223,7 +223,8 @@ def test_a_part_that_is_gone_takes_the_word_of_success_with_it(job: JobFolder) -
     job.run()
     (job.out / "part-000001.parquet").unlink()
     (job.path / "docs" / "000.parquet").rename(job.path / "away")
-    assert "gone: docs/000.parquet" in job.run(expect=2).err  # another job, as it seems: nothing is touched
+    told = job.run(expect=2).err  # another job, as it seems: nothing is touched
+    assert "these input files are missing: docs/000.parquet" in told
     assert (job.out / "_SUCCESS").exists()
     (job.path / "away").rename(job.path / "docs" / "000.parquet")
     process = job.start()
@@ -236,7 +237,7 @@ def test_a_job_whose_folder_was_moved_resumes(job: JobFolder) -> None:
     job.run()
     (job.out / "part-000001.parquet").unlink()
     job.out.rename(job.path / "moved")
-    assert "5 of 6 shards done" in job.run("-o", str(job.path / "moved")).err
+    assert "5 of 6 shards are done" in job.run("-o", str(job.path / "moved")).err
     job.check_squares(300, "moved")
     assert not job.out.exists()
 
@@ -250,7 +251,7 @@ def test_a_job_resumes_from_another_folder(job: JobFolder) -> None:
     words = [PROGRAM, "run", "../docs", *here]
     done = subprocess.run(words, cwd=job.path / "other", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "5 of 6 shards done" in done.stderr
+    assert "5 of 6 shards are done" in done.stderr
     job.check_squares(300)
 
 
@@ -462,7 +463,7 @@ def test_retry_errors_can_be_resumed_and_needs_a_folder_of_its_own(job: JobFolde
         wait_for(lambda: len(list((job.path / "out2").glob("part-*"))) > 2, "a shard that was done anew")
     finally:
         end_group(process)
-    assert "of 6 shards done" in job.run(*again).err
+    assert "of 6 shards are done" in job.run(*again).err
     job.check_squares(300, "out2")
 
 

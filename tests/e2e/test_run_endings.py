@@ -78,7 +78,7 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     assert (left["state"], left["shards_done"], left["rows"], left["shards"]) == ("stopped", done, 50 * done, 6)
     assert "The job is not done" in (job.out / "_twoshift" / "report.html").read_text()
     assert not (job.out / "_SUCCESS").exists()
-    assert f"{done} of 6 shards done" in job.run().err
+    assert f"{done} of 6 shards are done" in job.run().err
     job.check_squares(300)
     assert (_report(job)["state"], _report(job)["rows"]) == ("done", 300)
 
@@ -140,7 +140,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(job: JobFolder) -> None:
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT_S)  # it would wait for its rows for ever
     assert process.returncode == 3, err
-    assert f"{len(list(job.out.glob('part-*')))} of 6 shards done" in out
+    assert f"{len(list(job.out.glob('part-*')))} of 6 shards are done" in out
     assert not (job.out / "part-000003.parquet").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_stop_waits_for_what_is_in_work_inside_its_grace(job: JobFolder) -> No
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 3, err
     assert (job.out / "part-000003.parquet").exists()
-    assert f"{len(list(job.out.glob('part-*')))} of 6 shards done" in out
+    assert f"{len(list(job.out.glob('part-*')))} of 6 shards are done" in out
 
 
 def test_a_second_interrupt_ends_it_now(job: JobFolder) -> None:

@@ -95,7 +95,7 @@ def test_where_the_grace_runs_out_it_ends_all_the_same_and_says_so(
     until((tmp_path / "told").exists)
     assert server.stop() == 1
     assert running.result() == 0
-    assert "Some requests or processes did not end within 1s" in server.said
+    assert "Some requests or processes did not end within the grace period of 1s" in server.said
 
 
 def test_a_second_notice_does_not_wait_for_the_grace(

@@ -144,7 +144,7 @@ def test_parts_of_an_earlier_release_still_open_and_their_rows_are_counted(job: 
         part = job.out / "part-000001.jsonl"
         part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-5]))
         damaged = verify(job, expect=1)[0]["damaged"]
-        assert damaged == [{"part": "part-000001.jsonl", "why": "has 45 rows, but its shard has 50"}]
+        assert damaged == [{"part": "part-000001.jsonl", "why": "has 45 rows, but its shard has 50 rows"}]
 
 
 def test_parts_that_are_taken_over_are_verified_too(job: JobFolder) -> None:

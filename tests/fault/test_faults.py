@@ -218,7 +218,7 @@ def test_a_full_disk_is_told_and_the_job_goes_on_when_there_is_room(job: JobFold
     committed = len(list(small_out.glob("part-*")))
     assert committed < 6
     ballast.unlink()
-    assert f"{committed} of 6 shards done" in job.run().err
+    assert f"{committed} of 6 shards are done" in job.run().err
     job.check_squares(300)
     assert [row["t"] for row in job.rows()] == texts.to_pylist()
 
@@ -347,7 +347,7 @@ def test_a_failing_s3_endpoint_loses_nothing(s3_job: tuple[JobFolder, FaultProxy
         process.communicate(timeout=120)
     finally:
         end_group(process)
-    assert "of 6 shards done" in job.run("-o", "s3://bucket/out").err
+    assert "of 6 shards are done" in job.run("-o", "s3://bucket/out").err
     rows = _s3_rows(job)
     assert [(row["id"], row["squared"], row["error"]) for row in rows] == [(k, float(k) ** 2, None) for k in range(300)]
     assert len(proxy.seen) > 30

@@ -46,7 +46,8 @@ class JobForecast:
 
     def scored(self, result: JobResult, subject: str, owner: str, model: str) -> Iterator[Prediction]:
         """Once it is done."""
-        if result.ending is not Ending.DONE or self._was_held or not self._is_first_run:
+        is_resumed = result.last.share_before > 0  # or was done before: an earlier run said when
+        if result.ending is not Ending.DONE or self._was_held or is_resumed or not self._is_first_run:
             return
         at_s, summary = time.time(), result.summary
         if summary is not None and summary.predicted_s and len(summary.runs) == 1:

@@ -80,14 +80,17 @@ class LiveIntake:
             return sum([self._waiting.forget_row(key) for key in keys])
 
     def finish_in_s(self, size: CallSize, left_s: float) -> float:
-        """Until rows of that size would be answered behind all that wait: about; 0: surely long before `left_s`."""
+        """Until rows of that size would be answered: about; 0: surely long before `left_s`.
+
+        Behind all that are due before them; behind all that wait if `left_s` is 0.
+        """
         if self._policy.seems_idle(size, left_s):  # without the lock: most requests of most days
             return 0.0
         with self._lock:
             if not self._policy.has_live:
                 return 0.0
             now_s = self._clock()
-            return self._policy.finish_about_s(size, now_s) - now_s
+            return self._policy.finish_about_s(size, now_s, left_s or math.inf) - now_s
 
     def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises TryLater, TooLarge where rows of at least these lengths would be refused: before they are prepared."""

@@ -43,6 +43,7 @@ class Child:
             made.callback(self._folder.remove)
             self._begin(context, spec, gpu, theirs, other)
             made.pop_all()
+        self.was_killed = False  # by a signal that no code of its own raises: somebody else ended it
         theirs.close()  # or its end would never be seen
         other.close()
         self._live: socket.socket | None = live
@@ -52,11 +53,7 @@ class Child:
         self._process: Any = context.Process(target=replica_main, args=given, name=f"twoshift-{spec.name}")
         with signals_blocked():
             self._process.start()
-
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        return self._process.pid
+        self.pid: int = self._process.pid
 
     async def take_live(self) -> socket.socket:
         """The socket for live requests: whoever takes it closes it."""
@@ -96,11 +93,6 @@ class Child:
         with contextlib.suppress(OSError, ValueError):
             self._process.kill()
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether it has ended by a signal that no code of its own raises: somebody else ended it."""
-        return self._process.exitcode == -signal.SIGKILL
-
     def bury(self, until_s: float) -> str:
         """Wait for its end until then, and make it; how it ended."""
         self._process.join(max(0.0, until_s - time.monotonic()))
@@ -108,6 +100,8 @@ class Child:
             self._process.kill()
             self._process.join()
         code = self._process.exitcode
+        self._process.close()  # its files, too: whoever watches a replica may outlive many
+        self.was_killed = code == -signal.SIGKILL
         self._folder.remove()
         self.control.close()
         if self._live is not None:

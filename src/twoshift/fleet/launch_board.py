@@ -49,10 +49,11 @@ class LaunchReading:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.ftruncate(file, _BYTES)
-            view = memoryview(mmap.mmap(file, _BYTES))
+            self._mapped = mmap.mmap(file, _BYTES)
         finally:
             os.close(file)
-        self._numbers, self._began_s, self._seen = view.cast("q"), view.cast("d"), 0
+        self._view = memoryview(self._mapped)
+        self._numbers, self._began_s, self._seen = self._view.cast("q"), self._view.cast("d"), 0
 
     def launched(self) -> tuple[list[int], float]:
         """The requests since the last look, and when the last call began."""
@@ -63,6 +64,9 @@ class LaunchReading:
         return [self._numbers[2 + at % _RING] for at in range(first, count)], self._began_s[1]
 
     def close(self) -> None:
-        """Where no replica has opened it, it goes."""
+        """Its file stays open no longer; where no replica has opened it, it goes."""
+        for each in (self._numbers, self._began_s, self._view):
+            each.release()
+        self._mapped.close()
         with contextlib.suppress(OSError):
             Path(self._path).unlink()

@@ -235,8 +235,10 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """What it has not answered is lost."""
+        self.look()
         if self._launches is not None:
             self._launches.close()
+            self._launches = None
         if self._transport is not None:
             self._transport.close()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["TURN_S", "FrameCost", "HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
+__all__ = ["SMALL_BYTES", "TURN_S", "Backlog", "FrameCost", "HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
 
 _FORGET = 1 - 1 / 256  # what an observation weighs after the next one
 _STALL = 8.0  # times what was predicted: what took longer was not this request's work
@@ -33,6 +33,7 @@ _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is lea
 _GATHER, _MOST_GATHER_S = 0.1, 0.002
 _LIKELY = 0.5  # of the capacity that is predicted: what is there at the least
 _RATE_S = 0.25  # over which answers are counted
+SMALL_BYTES = 64 << 10  # of a body: what is done with larger ones is done in threads, and small ones pass them
 
 
 class LinearCost:
@@ -140,6 +141,45 @@ class HostWork(NamedTuple):
     after_s: float  # to write its reply
 
 
+class Backlog:
+    """What a host has to do for admitted requests; where none is left, rounding is forgotten."""
+
+    __slots__ = ("before_s", "inside", "inside_s", "waiting", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.waiting = self.inside = 0  # requests that are not with the device yet; and that are not replied to
+        self.waiting_bytes = 0
+        self.before_s = self.inside_s = 0.0  # to bring the waiting ones to the device; for all of them
+
+    def add(self, work: HostWork, count: int) -> None:
+        """So many requests are admitted."""
+        self.waiting += count
+        self.inside += count
+        self.waiting_bytes += count * work.size
+        self.before_s += count * work.before_s
+        self.inside_s += count * (work.before_s + work.after_s)
+
+    def prepared(self, work: HostWork, count: int) -> None:
+        """They are with the device, or never will be."""
+        self.waiting -= count
+        self.waiting_bytes -= count * work.size
+        self.before_s = self.before_s - count * work.before_s if self.waiting else 0.0
+
+    def ended(self, work: HostWork) -> None:
+        """One of them has its reply."""
+        self.inside -= 1
+        self.inside_s = self.inside_s - work.before_s - work.after_s if self.inside else 0.0
+
+    def without(self, others: Backlog) -> Backlog:
+        """The rest."""
+        made = Backlog()
+        made.waiting, made.inside = self.waiting - others.waiting, self.inside - others.inside
+        made.waiting_bytes = self.waiting_bytes - others.waiting_bytes
+        made.before_s = self.before_s - others.before_s if made.waiting else 0.0
+        made.inside_s = self.inside_s - others.inside_s if made.inside else 0.0
+        return made
+
+
 class HostPolicy:
     """Admission to the event loop of one interpreter.
 
@@ -155,9 +195,7 @@ class HostPolicy:
         self.before, self.after, self.refusal = LinearCost(), LinearCost(), LinearCost(4e-5)
         self.calendar = RetryCalendar()
         self.lag_s = 0.0  # from a result to its reply: about the longest of late
-        self.waiting = self.inside = 0  # admitted and not with the device yet; admitted and not replied to
-        self.waiting_bytes = 0
-        self._before_s = self._inside_s = 0.0  # what is to be done for the first; what the others cost in all
+        self.backlog, self._large = Backlog(), Backlog()  # of all; and of large bodies among them
         self._turn_s = self.worked_s = -math.inf  # when the loop last turned to its work, and did some
         self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
         self._slept_s = self._accounted_s = self._elsewhere_s = 0.0  # since answers were counted; the last in threads
@@ -197,7 +235,7 @@ class HostPolicy:
     @property
     def ahead_s(self) -> float:
         """Total host time of all admitted requests, including work already done: new arrivals will replace it."""
-        return self.pace * self._inside_s
+        return self.pace * self.backlog.inside_s
 
     @property
     def request_s(self) -> float:
@@ -219,11 +257,12 @@ class HostPolicy:
         """
         if left_s <= 0.0:
             return self.ahead_s
-        if self.ahead_s <= 0.0 and device_s <= 0.0:
+        ahead = self.ahead_of(size)
+        if ahead.inside_s <= 0.0 and device_s <= 0.0:
             return None  # whoever is alone is tried
-        before_s = self.pace * self.before.seconds(size)
-        host_s = self.ahead_s + before_s + self.pace * self.after.seconds(size)
-        whole_s = self.pace * self._before_s + before_s + device_s + self.reserve_s(left_s, now_s)
+        before_s, after_s = self.before.seconds(size), self.after.seconds(size)
+        host_s = self.pace * (ahead.inside_s + before_s + after_s)
+        whole_s = self.pace * (ahead.before_s + before_s) + device_s + self.reserve_s(left_s, now_s)
         over_s = max(host_s - _HOST_SHARE * left_s, whole_s - left_s)
         return over_s if over_s > 0.0 else None
 
@@ -233,10 +272,15 @@ class HostPolicy:
         """
         if left_s <= 0.0:
             return False
+        ahead = self.ahead_of(size)
         before_s, after_s = self.before.seconds(size), self.after.seconds(size)
-        host_s = self.pace * (self._inside_s + count * (before_s + after_s))
-        whole_s = self.pace * (self._before_s + count * before_s) + self.reserve_s(left_s, now_s)
+        host_s = self.pace * (ahead.inside_s + count * (before_s + after_s))
+        whole_s = self.pace * (ahead.before_s + count * before_s) + self.reserve_s(left_s, now_s)
         return host_s <= _HOST_SHARE * left_s and whole_s <= left_s
+
+    def ahead_of(self, size: int) -> Backlog:
+        """What comes before a request of that size: a small one passes the large bodies, which threads work on."""
+        return self.backlog if size > SMALL_BYTES or not self._large.inside else self.backlog.without(self._large)
 
     def reserve_s(self, had_s: float, now_s: float, kept_s: float = 0.0) -> float:
         """Part of a request's time that is reserved for the work after the device, beside what a front has reserved.
@@ -280,11 +324,9 @@ class HostPolicy:
     def admitted(self, size: int, count: int = 1) -> HostWork:
         """The request, or several equal ones, is queued; pass the returned work to `submitted` and `ended`."""
         work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
-        self._before_s += count * work.before_s
-        self._inside_s += count * (work.before_s + work.after_s)
-        self.waiting_bytes += count * size
-        self.waiting += count
-        self.inside += count
+        self.backlog.add(work, count)
+        if size > SMALL_BYTES:
+            self._large.add(work, count)
         return work
 
     def submitted(self, work: HostWork, seconds: float, count: int = 1) -> None:
@@ -303,13 +345,14 @@ class HostPolicy:
         """The request has its reply, whatever the reply is."""
         if not was_submitted:
             self._prepared(work, 1)
-        self.inside -= 1
-        self._inside_s = self._inside_s - work.before_s - work.after_s if self.inside else 0.0
+        self.backlog.ended(work)
+        if work.size > SMALL_BYTES:
+            self._large.ended(work)
 
     def _prepared(self, work: HostWork, count: int) -> None:
-        self.waiting -= count
-        self.waiting_bytes -= count * work.size
-        self._before_s = self._before_s - count * work.before_s if self.waiting else 0.0
+        self.backlog.prepared(work, count)
+        if work.size > SMALL_BYTES:
+            self._large.prepared(work, count)
 
     def replied(
         self, size: int, seconds: float, lag_s: float, now_s: float, count: int = 1, elsewhere_s: float = 0.0

@@ -126,12 +126,12 @@ class LanePolicy:
         all_rows = CallSize(len(live) + rows, live.tokens + tokens, longest, live.squares + squares)
         return self.curves.slowest.seconds(all_rows) < _SMALL * left_s
 
-    def finish_about_s(self, size: CallSize, now_s: float) -> float:
-        """When these live rows would be answered after all waiting ones, without planning their calls.
+    def finish_about_s(self, size: CallSize, now_s: float, left_s: float = math.inf) -> float:
+        """When these live rows would be answered after all that are due before them, without planning their calls.
 
         Infinite if a waiting row would become late.
         """
-        planned_s, due_s = self.live.planned_s(size)
+        planned_s, due_s = self.live.planned_s(size, now_s + left_s)
         end_s = self.running.busy_until_s(now_s) + self.live_pace * planned_s
         return math.inf if end_s > due_s else end_s
 

@@ -209,12 +209,16 @@ class LiveQueue:
             self._keep(self._all_cut() if self.is_mixed else self.cutter.cut_alike(self._entries))
         return self._plan
 
-    def planned_s(self, more: CallSize) -> tuple[float, float]:
-        """Time until the last call ends if about this many rows are added at the end, once the device is free.
+    def planned_s(self, more: CallSize, deadline_s: float) -> tuple[float, float]:
+        """About when, once the device is free, the call ends in which so many rows with that deadline run.
 
-        Also returns the deadline of the rows that are already in that call.
+        Also returns the deadline of the rows that are already in that call, if these rows come behind all others.
         """
-        seconds = self.cutter.room.seconds
+        seconds, entries = self.cutter.room.seconds, self._entries
+        if entries and deadline_s < entries[-1][0]:  # others wait longer
+            before = bisect.bisect_right(entries, deadline_s, key=_deadline_s) / len(entries)
+            self.plan()
+            return before * self._plan_s + self.cutter.predict_s(more), math.inf
         before_s, own, due_s = 0.0, more, math.inf
         if plan := self.plan():
             last = plan[-1]

@@ -36,7 +36,8 @@ class Derived:
     least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
     background_call_s: float = 0.0  # a call of background rows: as long as the curve's knee needs; 0: none fits
     background_share: float = 1.0  # of the time that such calls may have, where live_slowdown spaces them
-    live_slowdown: float = 1.0  # the mean time of a live row on the device beside a job over that without, as predicted
+    # The mean time of a live row on the device beside a job over that without, as predicted: at most
+    live_slowdown: float = 1.0
     host_s: float = 0.0  # of the interpreter, that a request takes; 0: not measured yet
     threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
     curves: dict[str, Any] = field(default_factory=dict[str, Any])  # as learned, with the limits: what sim lanes takes
@@ -137,8 +138,10 @@ def _beside_a_job(cost: CallCost, limits: LaneLimits, row: RowSize, whole: CallC
     share = pace.share(call_s)
     if not share:
         return _BesideAJob(share=0.0)
-    slowdown = 1.0 + share * pace.delay_s(call_s) / alone.seconds(row.call(1))
-    return _BesideAJob(rows, call_s, share, slowdown)
+    delay_s = share * pace.delay_s(call_s)
+    if limits.live_slowdown is None and not limits.background_depth and not limits.pads:
+        delay_s += call_s - alone.seconds(row.call(1))  # where many live rows come, background rows fill their calls
+    return _BesideAJob(rows, call_s, share, 1.0 + delay_s / alone.seconds(row.call(1)))
 
 
 def _rounded_up(seconds: float) -> float:

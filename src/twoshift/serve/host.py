@@ -159,7 +159,7 @@ class Host:
         """How it is."""
         policy = self.policy
         return HostFacts(
-            policy.request_s, policy.refusal.mean_s, policy.ahead_s, policy.inside, connections, self.costs()
+            policy.request_s, policy.refusal.mean_s, policy.ahead_s, policy.backlog.inside, connections, self.costs()
         )
 
     def wait_s(self, size: int, left_s: float, now_s: float, model: DevicePath | None) -> float | None:
@@ -172,7 +172,8 @@ class Host:
         if wait_s is not None or model is None:
             return wait_s
         # Those that are not with the device yet come before it there, too
-        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
+        ahead = policy.ahead_of(size)
+        device_s = model.finish_in_s(size + ahead.waiting_bytes, ahead.waiting + 1, left_s)
         return policy.wait_s(size, left_s, now_s, device_s) if device_s else None
 
     def read_since_s(self, now_s: float) -> float:

@@ -163,7 +163,8 @@ class SimulatedServer:
         if self._routing is not None:
             return self._routing.least_s(request.size, now_s)
         policy = self.nodes[0].policy
-        return policy.finish_about_s(request.size, now_s) - now_s if policy.has_live else 0.0
+        left_s = request.deadline_s - now_s
+        return policy.finish_about_s(request.size, now_s, left_s) - now_s if policy.has_live else 0.0
 
     def _route(self, request: SimRequest, now_s: float) -> None:
         assert self._routing is not None  # noqa: S101 - only with several replicas

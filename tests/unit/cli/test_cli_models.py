@@ -214,13 +214,13 @@ def test_a_hub_name_is_told_that_nothing_is_downloaded(twoshift: Run, model: Pat
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("score model.py:Doubler nope.jsonl", "ROWS: 'nope.jsonl'"),
-        ("embed model.py:Letters nope.txt", "TEXTS: 'nope.txt'"),
+        ("score model.py:Doubler nope.jsonl", "ROWS: nope.jsonl"),
+        ("embed model.py:Letters nope.txt", "TEXTS: nope.txt"),
         ("score model.py:Nope rows.jsonl", "MODEL: 'model.py:Nope'"),
         ("score nothing rows.jsonl", "MODEL: 'nothing'"),
         ("score model.py:Doubler rows.jsonl --device tpu", "--device: 'tpu'"),
         ("score model.py:Doubler rows.jsonl --threads 0", "--threads: '0'"),
-        ("profile model.py:Doubler --rows nope.jsonl", "--rows: 'nope.jsonl'"),
+        ("profile model.py:Doubler --rows nope.jsonl", "--rows: nope.jsonl"),
         ("profile model.py:Doubler", "--rows is missing; expected a file of example rows"),
         ("profile model.py:Doubler --rows rows.jsonl --seconds 2h", "--seconds: 7200.0"),
         ("profile model.py:Doubler --rows rows.jsonl --report no/such/folder.html", "--report"),

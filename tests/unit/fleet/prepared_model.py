@@ -142,7 +142,7 @@ class OneReplica:
     @property
     def inside(self) -> int:
         """Requests that the host counts as admitted and not over."""
-        return self.answering.host.policy.inside
+        return self.answering.host.policy.backlog.inside
 
 
 @asynccontextmanager

@@ -319,7 +319,7 @@ def test_the_host_learns_what_prepared_requests_cost_it() -> None:
             policy = replica.answering.host.policy
             assert policy.before.seen >= 16
             assert replica.answering.host.request_s > 0
-            assert (policy.inside, policy.waiting, policy.waiting_bytes) == (0, 0, 0)
+            assert (policy.backlog.inside, policy.backlog.waiting, policy.backlog.waiting_bytes) == (0, 0, 0)
 
     run(test)
 

@@ -33,8 +33,16 @@ def test_the_newest_are_there_however_late_the_look(calls: list[int], tmp_path_f
     assert began_s == number - calls[-1]
 
 
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
+
+
 def test_a_board_of_a_front_that_is_gone_cannot_be_opened(tmp_path: Path) -> None:
     reading = LaunchReading(str(tmp_path / "launches"))
-    reading.close()
+    reading.close()  # it may be referred to for longer
+    assert not any(str(tmp_path) in _target(each) for each in Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
         LaunchBoard(str(tmp_path / "launches"))

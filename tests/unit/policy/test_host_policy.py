@@ -65,7 +65,7 @@ def test_what_is_ahead_is_the_sum_over_those_inside(events: list[int]) -> None:
             policy.ended(queued.pop(), was_submitted=False)
         cost_s = sum(work.before_s + work.after_s for work in (*queued, *submitted))
         assert policy.ahead_s == pytest.approx(cost_s, abs=1e-12)
-        assert (policy.waiting, policy.inside) == (len(queued), len(queued) + len(submitted))
+        assert (policy.backlog.waiting, policy.backlog.inside) == (len(queued), len(queued) + len(submitted))
 
 
 @given(st.integers(0, 50), st.floats(0.001, 1.0), st.floats(0.0, 0.5))
@@ -146,12 +146,27 @@ def test_who_is_surely_admitted_with_others_is_admitted_after_them(
             policy.admitted(100)
 
 
+def test_small_requests_pass_large_bodies() -> None:
+    policy, size = host(), 4 << 20
+    for _ in range(32):
+        policy.before.observed(size, 0.1)
+    small_s = policy.wait_s(100, 0.1, 0.0)
+    works = [policy.admitted(size) for _ in range(5)]
+    assert policy.wait_s(100, 0.1, 0.0) == small_s
+    assert policy.wait_s(size, 0.1, 0.0) is not None, "a large one waits for the others"
+    assert policy.ahead_of(100).waiting_bytes == 0
+    assert policy.ahead_of(size).waiting_bytes == 5 * size
+    for each in works:
+        policy.ended(each, was_submitted=False)
+    assert policy.ahead_s == 0.0
+
+
 def test_requests_that_come_and_go_together_count_as_one_after_the_other() -> None:
     together, apart = host(), host()
     work = together.admitted(100, 5)
     works = [apart.admitted(100) for _ in range(5)]
     assert together.ahead_s == pytest.approx(apart.ahead_s)
-    assert together.waiting_bytes == apart.waiting_bytes == 500
+    assert together.backlog.waiting_bytes == apart.backlog.waiting_bytes == 500
     together.submitted(work, BEFORE_S, 5)
     together.replied(100, AFTER_S, 0.01, 1.0, 5)
     for each in works:
@@ -160,7 +175,8 @@ def test_requests_that_come_and_go_together_count_as_one_after_the_other() -> No
         apart.ended(each)
         together.ended(work)
     for policy in (together, apart):
-        assert (policy.inside, policy.waiting, policy.waiting_bytes, policy.ahead_s) == (0, 0, 0, 0.0)
+        left = policy.backlog
+        assert (left.inside, left.waiting, left.waiting_bytes, policy.ahead_s) == (0, 0, 0, 0.0)
     assert together.request_s == pytest.approx(apart.request_s)
 
 

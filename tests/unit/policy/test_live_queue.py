@@ -48,6 +48,21 @@ def queues(draw: st.DrawFn) -> tuple[LiveQueue, CallCost]:
     return LiveQueue(CallCutter(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2)))), cost
 
 
+@given(queues(), st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_a_row_that_is_due_first_is_not_thought_to_wait_for_those_that_have_time(
+    made: tuple[LiveQueue, CallCost], tokens: list[int]
+) -> None:
+    queue, cost = made
+    for key, n in enumerate(tokens):
+        queue.add(Item(key, 60.0 + key, n, 0), 0.0)
+    one = CallSize.uniform(1, 8)
+    first_s, due_s = queue.planned_s(one, 1.0)
+    assert (first_s, due_s) == (pytest.approx(cost.seconds(one)), float("inf"))
+    middle_s, _ = queue.planned_s(one, 60.0 + len(tokens) / 2 - 1.5)
+    behind_s, _ = queue.planned_s(one, 1_000.0)
+    assert first_s <= middle_s <= behind_s + cost.seconds(one) + 1e-9
+
+
 @given(
     queues(),
     lengths,

@@ -73,12 +73,12 @@ def test_requests_that_wait_for_others_of_their_connection_hold_no_place(server:
         server.until(lambda: len(server.asked) == 1)
         (open_,) = server.server.peers.open
         server.until(lambda: len(open_._waiting) == 5)
-        assert server.host.policy.inside == 0
+        assert server.host.policy.backlog.inside == 0
         assert server.said_to(LAST).startswith(b"HTTP/1.1 200 ")
         server.open_gate()
         server.until(lambda: len(server.asked) == 7)
     assert all(each.visit is not None for each in server.asked[1:])
-    server.until(lambda: server.host.policy.inside == server.host.policy.waiting == 0)
+    server.until(lambda: server.host.policy.backlog.inside == server.host.policy.backlog.waiting == 0)
 
 
 def test_a_request_that_waited_for_others_too_long_is_refused_in_its_turn(server: GatedServer) -> None:
@@ -94,4 +94,37 @@ def test_a_request_that_waited_for_others_too_long_is_refused_in_its_turn(server
         while data := peer.recv(1 << 16):
             found += data
     assert statuses(found) == [200, 503, 200]
-    assert server.host.policy.inside == 0
+    assert server.host.policy.backlog.inside == 0
+
+
+def busy(host: Host) -> None:
+    """Nobody else is let in, and refusals wait for two seconds at the most."""
+    host.policy.before.observed(0, 100.0)
+    host.policy.admitted(0)
+    host.policy.refusal.observed(0, 1.0)
+    host.policy.refuse_in_s(0.0)
+
+
+def test_the_last_refusal_of_a_connection_says_that_it_is_the_last(server: GatedServer) -> None:
+    busy(server.host)
+    refused = server.said_to(LAST)
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"connection: close\r\n" in refused
+    with server.connection() as peer:
+        peer.sendall(ASKED)
+        assert b"connection:" not in peer.recv(1 << 16)
+
+
+def test_nobody_is_told_to_go_on_before_the_refusal_that_is_due_first(server: GatedServer) -> None:
+    busy(server.host)
+    expects = LAST.replace(b"content-length: 2", b"content-length: 2\r\nexpect: 100-continue")
+    head, body = expects[:-2], expects[-2:]
+    with server.connection() as peer:
+        peer.sendall(ASKED)
+        peer.sendall(ASKED)
+        assert peer.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        server.until(lambda: any(each._is_held for each in server.server.peers.open))
+        peer.sendall(head)
+        server.until(lambda: any(each._reading.is_amid for each in server.server.peers.open))
+        assert peer.recv(1 << 16).startswith(b"HTTP/1.1 503 "), "and no 100 before it"
+        peer.sendall(body)

@@ -127,7 +127,7 @@ def test_what_rows_cost_that_were_prepared_too_late_is_learned(service: Service,
 
     run(service, late)
     assert policy.before.seconds(100) > 0
-    assert policy.inside == policy.waiting == 0
+    assert policy.backlog.inside == policy.backlog.waiting == 0
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1000.0])

@@ -203,7 +203,8 @@ def derived_within(slowdown: float | None, lanes: int = 1) -> Derived:
 def test_what_a_job_costs_live_callers_is_derived() -> None:
     free = derived_within(None)
     assert free.background_call_s < 0.2 < free.call_budget_s  # the knee, not what the SLO allows
-    assert free.live_slowdown == pytest.approx(1 + (0.02 - 0.012 + free.background_call_s / 2) / 0.012)
+    waits_s, rides_s = 0.02 - 0.012 + free.background_call_s / 2, free.background_call_s - 0.012
+    assert free.live_slowdown == pytest.approx(1 + (waits_s + rides_s) / 0.012)
     bounded = derived_within(3.0)
     assert bounded.live_slowdown == pytest.approx(3.0)
     assert 0.5 < bounded.background_share <= 1  # the pause makes up for the row that goes beyond

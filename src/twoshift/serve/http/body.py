@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from twoshift.policy.host import SMALL_BYTES
 from twoshift.serve.http.http_error import HttpError
 
-__all__ = ["SMALL_BYTES", "Body", "BodyRoom", "Packed", "SkippedBody", "check_encoding", "too_large"]
+__all__ = ["Body", "BodyRoom", "Packed", "SkippedBody", "check_encoding", "too_large"]
 
-SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
 _NO_ROOM_S = 1.0
 _READ_BYTES = 64 << 10  # of a packed body, that are unpacked together
 

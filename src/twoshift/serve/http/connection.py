@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Out of turn, it would be read as another one's reply."""
-        if self._task is None:
+        if self.is_free:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def last(self) -> None:
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
                 if (turn := self._peers.turn_of(asked)) is not None:
                     await turn
                 reply = await self._reply_to(asked)
-                framing = framing_of(asked, reply, self._is_last)
+                framing = framing_of(asked, reply, self.is_last())
                 reply = writing.write(reply, framing)
                 if isinstance(asked, Request) and asked.visit is not None:
                     asked.visit.end()
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
                     return
                 if not writing.can_write.is_set():
                     await writing.can_write.wait()
-                if reply.close or not framing.keep or self._is_last:  # it may have become that while pieces were sent
+                if reply.close or not framing.keep or self.is_last():  # it may have become that while pieces were sent
                     self._leave(linger=framing.unread)
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
@@ -252,10 +252,10 @@ class Connection(asyncio.Protocol):
         else:
             self._peers.idle[self] = None
 
-    @property
-    def _is_last(self) -> bool:
-        """Whether no request comes after this one."""
-        return (self._closing or self._is_guest) and not self._waiting
+    def is_last(self, request: Request | None = None) -> bool:
+        """Whether no request comes after the one that is answered; one that is refused unread says so."""
+        ends = self._closing or self._is_guest or (request is not None and request.ends_connection)
+        return ends and not self._waiting
 
     # The end
 

@@ -22,8 +22,9 @@ _KIND = "overloaded"
 _READ_S = 1e-5  # what it takes to read a request, and to look whether it is admitted
 _HEAD = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n"
-    b"server-timing: total;dur=%.3f\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+    b"server-timing: total;dur=%.3f\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
 )
+_CLOSE = b"connection: close\r\n"
 
 
 class Deployed(Protocol):
@@ -79,8 +80,11 @@ class Gate:
         """How long the next refusal waits, over a connection that was made then."""
         return self._policy.refuse_in_s(time.monotonic(), connected_s)
 
-    def refused(self, request: Request, held: bool = False) -> bytes:
-        """The refusal as it goes over the wire, counted; `held`: it has waited for its turn, as many do."""
+    def refused(self, request: Request, held: bool, is_last: bool) -> bytes:
+        """The refusal as it goes over the wire, counted; `held`: it has waited for its turn, as many do.
+
+        `is_last`: its connection is closed after it.
+        """
         began_s = time.monotonic()
         self._policy.woke(began_s)
         route, matched = self._app.gated_route(request)
@@ -95,8 +99,8 @@ class Gate:
             model.metrics.refused_unread(took_s, _KIND, max(1, round(model.rows_per_request)))
         if writes_access():
             log_access(f"{request.method} {request.path[:200]}", 503, request.arrived_s, "", shown)
-        given = (-(-wait_ms // 1000), wait_ms, shown.encode("latin-1"), 1e3 * took_s, len(body), body)
-        return _HEAD % given
+        close = _CLOSE if is_last else b""
+        return _HEAD % (-(-wait_ms // 1000), wait_ms, shown.encode("latin-1"), 1e3 * took_s, close, len(body), body)
 
     def wrote(self, began_s: float) -> None:
         """A refusal, after so long."""

@@ -78,6 +78,12 @@ class Request(msgspec.Struct):
         """Or says that it has one."""
         return b"content-length" in self.headers or b"transfer-encoding" in self.headers
 
+    @property
+    def ends_connection(self) -> bool:
+        """Whether its client wants no further reply on its connection."""
+        asked = self.headers.get(b"connection", b"").lower()
+        return b"close" in asked or (not self.takes_chunks and b"keep-alive" not in asked)
+
     def head(self) -> bytes:
         """Written anew, for another process to read."""
         version = b"1.1" if self.takes_chunks else b"1.0"

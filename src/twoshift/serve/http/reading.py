@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import httptools
 
-from twoshift.serve.http.body import SMALL_BYTES, Body, Packed, SkippedBody, check_encoding, too_large
+from twoshift.policy.host import SMALL_BYTES
+from twoshift.serve.http.body import Body, Packed, SkippedBody, check_encoding, too_large
 from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.large import LargeBody
 from twoshift.serve.http.messages import Admission, Request, path_of

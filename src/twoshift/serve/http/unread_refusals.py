@@ -19,6 +19,10 @@ class Refusable(Protocol):
 
     transport: Any
 
+    def is_last(self, request: Request) -> bool:
+        """Whether the connection is closed after this request, which is the only one that is read."""
+        ...
+
     def resume(self) -> None:
         """Its refusal is written: what came behind it has its turn."""
         ...
@@ -48,7 +52,8 @@ class UnreadRefusals:
 
     def _write(self, request: Request, held: bool = False) -> None:
         began_s = time.monotonic()
-        self._connection.transport.write(self.gate.refused(request, held))
+        connection = self._connection
+        connection.transport.write(self.gate.refused(request, held, connection.is_last(request)))
         self.gate.wrote(began_s)
 
     def _release(self, request: Request) -> None:
