@@ -64,7 +64,7 @@ def test_other_settings_show_what_would_have_been_decided(twoshift: Run, log: Pa
         ("sim day --max-replicas 3", "without --replay FILE"),
         ("sim day --replay decisions.jsonl --min-replicas 3 --max-replicas 2", "--max-replicas"),
         ("sim day --replay nowhere.jsonl", "--replay"),
-        ("sim replay decisions.jsonl", "for a decision log, use `twoshift sim day --replay`"),
+        ("sim replay decisions.jsonl", "to replay a decision log, use `twoshift sim day --replay`"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(twoshift: Run, log: Path, line: str, said: str) -> None:

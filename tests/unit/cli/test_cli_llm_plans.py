@@ -114,4 +114,4 @@ def test_memory_of_a_folder(twoshift: Run, tmp_path: Path) -> None:
 
 
 def test_rows_of_a_language_model_are_refused_elsewhere(twoshift: Run) -> None:
-    assert "this is a language model" in twoshift("score smollm").err
+    assert "smollm is a language model" in twoshift("score smollm").err
