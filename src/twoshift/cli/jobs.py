@@ -55,6 +55,8 @@ def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     """Pause a job: running shards finish, and no new shards start until `twoshift jobs resume`."""
     _change(job, "pause", on, as_json)
+    if not as_json:
+        typer.echo("Shards that are running now finish first.")
 
 
 @command(app, "resume", "twoshift jobs resume job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)

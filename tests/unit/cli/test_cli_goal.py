@@ -61,3 +61,14 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     assert main([*GOAL, *options]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_it_says_why_one_fleet_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        assert main(["plan", "goal", "--window", "8h", "--price", "0.2", *words]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    live = ("--items", "4M", "--live-rate", "30", "--p99-ms", "300", "--overhead-ms", "6", "--item-ms", "6")
+    assert "more, because all its devices are rented until the deadline" in said(*live)
+    short = ("--items", "4000M", "--live-rate", "30", "--p99-ms", "13", "--overhead-ms", "6", "--item-ms", "0.01")
+    assert "more, because short calls lose more throughput" in said(*short)

@@ -117,6 +117,13 @@ def _curve(settings: GoalSettings) -> tuple[CurveSource[Curve], bool]:
     return CurveSource(cost, row, f"{model} on {device}, {tokens:g} tokens per row", device), False
 
 
+def _why_more(made: GoalPlan) -> str:
+    """What makes one fleet cost more than two."""
+    if made.one.devices <= made.two_devices:
+        return "all its devices are rented until the deadline, but the devices of a batch fleet only until the job ends"
+    return "short calls lose more throughput than the idle time of live devices adds"
+
+
 def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measured: bool) -> str:
     kind = "measured" if is_measured else "ESTIMATED, not measured"
     lines = [
@@ -128,10 +135,8 @@ def _words(made: GoalPlan, window_s: float, source: CurveSource[Curve], is_measu
     saved = made.two_usd - made.one.usd
     if made.live.devices and made.batch.devices:
         word = "saves" if saved >= 0 else "costs"
-        why = " more, because short calls lose more throughput than the idle time of live devices adds"
-        more = "" if saved >= 0 else why
         fleets = f"One fleet of {made.one.devices:,} instead of {made.two_devices:,} devices"
-        lines.append(f"{fleets} {word} ${abs(saved):,.2f}{more}.")
+        lines.append(f"{fleets} {word} ${abs(saved):,.2f}{'' if saved >= 0 else f' more, because {_why_more(made)}'}.")
     if not made.one.spares and made.live.devices:
         lines.append("Without a spare, live requests miss their objective while a device is replaced.")
     lines.append(
