@@ -88,7 +88,9 @@ class ComparedJob:
         files = resolve(settings.inputs, blobs_for, settings.input_format)
         if any(is_below(file.location, settings.output) for file in files):
             raise InvalidInput(
-                "output", settings.output, "a folder without input files, because --against writes two outputs to it"
+                "output",
+                settings.output,
+                "a folder other than the folder with the input files: --against writes two outputs to it",
             )
 
     def _stable_settings(self) -> JobSettings:
