@@ -93,7 +93,7 @@ def test_the_default_prompt_is_the_same_in_both_shifts(tmp_path: Path) -> None:
 def test_an_unknown_prompt_is_refused_with_the_known_names(tmp_path: Path) -> None:
     prompted_model(tmp_path, "mean", include_prompt=True)
     ours = by_graph(tmp_path / "model", tmp_path / "home")
-    with pytest.raises(InvalidInput, match=r"row 1: prompt_name: 'qurey' .* prompts: document, query, title"):
+    with pytest.raises(InvalidInput, match=r"row 1: prompt_name: 'qurey' .* one of document, query, title"):
         ours.prepare(["a", {"text": "b", "prompt_name": "qurey"}])
 
 
