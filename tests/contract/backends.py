@@ -232,3 +232,8 @@ async def _all_cancelled() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    loop: Any = asyncio.get_running_loop()
+    for transport in [*loop._transports.values()]:  # of replicas whose end was not told before the loop's
+        transport.abort()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the connections are closed in the next turn of the loop
