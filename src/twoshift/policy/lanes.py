@@ -126,7 +126,7 @@ class LanePolicy:
         all_rows = CallSize(len(live) + rows, live.tokens + tokens, longest, live.squares + squares)
         return self.curves.slowest.seconds(all_rows) < _SMALL * left_s
 
-    def finish_about_s(self, size: CallSize, now_s: float, left_s: float = math.inf) -> float:
+    def finish_about_s(self, size: CallSize, now_s: float, left_s: float) -> float:
         """When these live rows would be answered after all that are due before them, without planning their calls.
 
         Infinite if a waiting row would become late.
