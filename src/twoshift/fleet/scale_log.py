@@ -38,7 +38,9 @@ class ScaleLog:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise InvalidInput("scale_log", str(path), "a log file that no other server writes to") from None
+            raise InvalidInput(
+                "scale_log", str(path), "another folder (--scale-log): another server writes to this file"
+            ) from None
 
     @property
     def needs_header(self) -> bool:

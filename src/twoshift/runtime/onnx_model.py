@@ -199,7 +199,8 @@ def _output(node: Any, path: Path) -> str:
 def _fixed_rows(inputs: tuple[_Input, ...], path: Path) -> int | None:
     fixed = {each.rows for each in inputs if each.rows is not None}
     if len(fixed) > 1:
-        raise InvalidInput("model", str(path), f"inputs with the same number of rows; found {sorted(fixed)}")
+        told = f"has inputs with different fixed numbers of rows on axis 0 ({', '.join(map(str, sorted(fixed)))})"
+        raise UnusableModel("model", str(path), f"{told}; export the model with a dynamic first axis")
     return next(iter(fixed), None)
 
 

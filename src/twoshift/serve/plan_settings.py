@@ -58,7 +58,8 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     overhead_ms: Annotated[
         float | None,
         setting(
-            "Fixed part of the time of a call, in milliseconds. With item_ms, replaces the data sheet.",
+            "Part of a call's time that does not depend on its number of rows, in milliseconds. With item_ms, replaces "
+            "the data sheet.",
             millis(zero=True),
         ),
     ] = None
@@ -113,7 +114,9 @@ def read_plan(given: Mapping[str, str]) -> PlanSettings:
         missing = "item_ms" if read.get("item_ms") is None else "overhead_ms"
         raise InvalidInput(missing, None, "a value: overhead_ms and item_ms must be given together")
     if "profile" in read and "item_ms" in read:
-        raise Inapplicable("profile", read["profile"], "with overhead_ms and item_ms, which describe another curve")
+        raise Inapplicable(
+            "profile", read["profile"], "with overhead_ms and item_ms: use either a profile or these two values"
+        )
     return PlanSettings(**read)
 
 

@@ -171,7 +171,7 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise Malformed("model", f"a server that has a model with the output `{column}`; this server has none")
+            raise Malformed("model", f"a model with the output `{column}`; no model of this server has this output")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of these models: {', '.join(sorted(self.models))}")
         return found[0]

@@ -53,7 +53,7 @@ class Feed:
     def page(self, key: str, sight: Sight, is_valid: Callable[[], bool]) -> EventPage:
         """The events of one page, until it is no longer valid; raises TryLater where too many are open."""
         if self._pages[key] >= _MOST_OF_KEY or self._pages.total() >= _MOST_PAGES:
-            raise TryLater("too many pages of the console are open", _RETRY_S)
+            raise TryLater("too many pages of the console are open: close some of them", _RETRY_S)
         self._pages[key] += 1
         return EventPage(self, key, sight, is_valid)
 

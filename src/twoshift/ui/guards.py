@@ -80,7 +80,8 @@ def check_origin(request: Request) -> None:
     if site is None and origin is None:
         raise Forbidden("only pages of this console may send this request; the request has no Origin header")
     if site is not None and site != "same-origin":
-        raise Forbidden(f"only pages of this console may send this request; its header Sec-Fetch-Site is {site}")
+        found = f"the request has the header Sec-Fetch-Site: {site}"
+        raise Forbidden(f"only pages of this console may send this request; {found}")
     if origin is not None and _place(origin) != (request.header(b"host") or "").lower():
         raise Forbidden(f"only pages of this console may send this request, not pages of {origin[:200]}")
 

@@ -90,7 +90,7 @@ class ComparedJob:
             raise InvalidInput(
                 "output",
                 settings.output,
-                "a folder other than the folder with the input files: --against writes two outputs to it",
+                "a folder that does not contain the input files: --against writes two outputs to this folder",
             )
 
     def _stable_settings(self) -> JobSettings:

@@ -286,7 +286,7 @@ def test_a_restarted_server_goes_on_in_the_same_log_past_the_half_line_of_a_kill
 
 def test_two_servers_do_not_write_one_log(tmp_path: Path) -> None:
     first = ScaleLog(tmp_path / "log")
-    with pytest.raises(InvalidInput, match="a log file that no other server writes to"):
+    with pytest.raises(InvalidInput, match="another server writes to this file"):
         ScaleLog(tmp_path / "log")
     first.close()
     ScaleLog(tmp_path / "log").close()

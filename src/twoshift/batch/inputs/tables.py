@@ -180,8 +180,8 @@ def _check_columns(location: str, table: Any) -> None:
     past = {(field.field_id, field.name) for schema in table.metadata.schemas for field in schema.fields}
     if gone := past - now:
         accepted = (
-            f"an Iceberg table whose columns were never renamed or dropped; the column {min(gone)[1]} was: copy the "
-            "rows to a new table"
+            f"an Iceberg table whose columns were never renamed or dropped; the column {min(gone)[1]} was renamed or "
+            "dropped: copy the rows to a new table"
         )
         raise InvalidInput("inputs", location, accepted)
 

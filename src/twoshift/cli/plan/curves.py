@@ -33,8 +33,13 @@ __all__ = [
 
 _C = TypeVar("_C", bound=Curve, covariant=True)
 
-CallOverheadMs = Annotated[float | None, setting("Fixed time of a forward call, in milliseconds.", millis(zero=True))]
-CallItemMs = Annotated[float | None, setting("Time that each item adds to a forward call, in milliseconds.", millis())]
+CallOverheadMs = Annotated[
+    float | None,
+    setting(
+        "Part of a forward call's time that does not depend on its number of rows, in milliseconds.", millis(zero=True)
+    ),
+]
+CallItemMs = Annotated[float | None, setting("Time that each row adds to a forward call, in milliseconds.", millis())]
 StoredProfile = Annotated[
     str | None, setting("Stored profile to use, from `twoshift profile` or `twoshift plan fit --save`.", text("NAME"))
 ]
@@ -67,7 +72,8 @@ def chosen_curve(
     """The profile, or the line through the two figures; raises InvalidInput where it is neither or both."""
     if profile is not None:
         if overhead_ms is not None or item_ms is not None:
-            raise Inapplicable("profile", profile, "with --overhead-ms or --item-ms, which describe another curve")
+            why = "with --overhead-ms or --item-ms: use either a profile or these two options"
+            raise Inapplicable("profile", profile, why)
         return _profile(profile, row_tokens)
     if overhead_ms is None or item_ms is None:
         missing = "overhead_ms" if overhead_ms is None else "item_ms"

@@ -73,7 +73,8 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     overhead_ms: Annotated[
         float | None,
         setting(
-            "Fixed time of one model call, in milliseconds; used with --item-ms to compare two batch sizes.",
+            "Part of a model call's time that does not depend on its number of rows, in milliseconds; used with "
+            "--item-ms to compare two batch sizes.",
             millis(True),
         ),
     ] = None

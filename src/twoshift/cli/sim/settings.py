@@ -19,11 +19,16 @@ _MAX_BATCH, _SLO = "Maximum number of rows per call.", "Latency objective of a l
 _RECORDED = "With --replay: override the recorded"
 
 OverheadMs = Annotated[
-    float | None, setting("Fixed time of a forward call, in milliseconds.", millis(True), shown="4, without --profile")
+    float | None,
+    setting(
+        "Part of a forward call's time that does not depend on its number of rows, in milliseconds.",
+        millis(True),
+        shown="4, without --profile",
+    ),
 ]
 ItemMs = Annotated[
     float | None,
-    setting("Time that each item adds to a forward call, in milliseconds.", millis(), shown="0.25, without --profile"),
+    setting("Time that each row adds to a forward call, in milliseconds.", millis(), shown="0.25, without --profile"),
 ]
 CallBudgetMs = Annotated[
     float | None,

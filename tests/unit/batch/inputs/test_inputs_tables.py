@@ -205,5 +205,5 @@ def test_renamed_columns_and_delete_files_of_iceberg_are_refused(
             found(folder)
     with iceberg.update_schema() as change:
         change.rename_column("text", "body")
-    with pytest.raises(InvalidInput, match="never renamed or dropped; the column text was"):
+    with pytest.raises(InvalidInput, match="never renamed or dropped; the column text was renamed"):
         found(folder)
