@@ -37,12 +37,13 @@ class Phase:
     priorities: bool = False  # live before background, where the engine can be told so
     live_size: tuple[int, int] = _LIVE
     job_size: tuple[int, int] = _JOB
+    warm_s: float = 0.0  # before the seconds: the job fills the engine, and streams come as they do later
 
     def live(self) -> list[Ask]:
         """Poisson arrivals."""
-        rng = np.random.default_rng([1, self.turn])
-        gaps = rng.exponential(1 / self.rate, int(3 * self.rate * self.seconds) + 20) if self.rate else np.array([])
-        due = [float(at) for at in np.cumsum(gaps) if at < self.seconds]
+        rng, whole_s = np.random.default_rng([1, self.turn]), self.warm_s + self.seconds
+        gaps = rng.exponential(1 / self.rate, int(3 * self.rate * whole_s) + 20) if self.rate else np.array([])
+        due = [float(at) for at in np.cumsum(gaps) if at < whole_s]
         return [ask._replace(due_s=at) for ask, at in zip(self._asks(2, len(due), *self.live_size), due, strict=True)]
 
     def job(self, count: int) -> list[Ask]:
@@ -95,42 +96,49 @@ class Way(Protocol):
 
 
 class _Live:
-    """One request after its due time."""
+    """One request after its due time; its latency counts where it is due when counting has begun."""
 
-    def __init__(self, got: Got, began_s: float, until_s: float) -> None:
-        self._got, self._began_s, self._until_s = got, began_s, until_s
+    def __init__(self, got: Got, began_s: float, until_s: float, counts_s: float = 0.0) -> None:
+        self._got, self._began_s, self._until_s, self._counts_s = got, began_s, until_s, counts_s
 
     async def run(self, way: Way, ask: Ask) -> None:
         due_s = self._began_s + ask.due_s
         await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
         first_s = last_s = 0.0
-        count = 0
+        count, gaps_s = 0, list[float]()
         async for tokens in way.ask(ask):
             now_s = time.perf_counter()
             if count:
-                self._got.gaps_s += [(now_s - last_s) / tokens] * tokens
+                gaps_s += [(now_s - last_s) / tokens] * tokens
             first_s, last_s, count = first_s or now_s, now_s, count + tokens
-            self._got.live_tokens += tokens if now_s < self._until_s else 0
+            self._got.live_tokens += tokens if self._counts_s <= now_s < self._until_s else 0
         if count != ask.new_tokens:
             raise RuntimeError(f"{count} tokens came, and not {ask.new_tokens}")
+        if due_s < self._counts_s:
+            return
+        self._got.gaps_s += gaps_s
         self._got.ttft_s.append(first_s - due_s)
         if count > 1:
             self._got.tpot_s.append((last_s - first_s) / (count - 1))
 
 
 async def run_phase(way: Way, phase: Phase, job_asks: int, say: Callable[[str], None]) -> Got:
-    """The job first, until it has an answer; then live requests by the clock, and the job's tokens of that time."""
+    """The job first, until it has an answer; then live requests by the clock, and what comes after `warm_s`."""
     got, asks = Got(seconds=phase.seconds), phase.live()
     if phase.background:
         way.start_job(phase.job(job_asks), phase.priorities)
         await _first_answer(way)
-    before, began_s = way.job_done()[1], time.perf_counter()
-    live = _Live(got, began_s, began_s + phase.seconds)
+    began_s = time.perf_counter()
+    counts_s = began_s + phase.warm_s
+    live = _Live(got, began_s, counts_s + phase.seconds, counts_s)
     running = [asyncio.ensure_future(live.run(way, ask)) for ask in asks]
-    for left in range(4, 0, -1):
-        await asyncio.sleep(max(0.0, began_s + phase.seconds * (5 - left) / 4 - time.perf_counter()))
+    await _until(counts_s)
+    way.notes()  # what the steps before were like
+    counted_s, before = time.perf_counter(), way.job_done()[1]
+    for quarter in range(1, 5):
+        await _until(counts_s + phase.seconds * quarter / 4)
         say(f"{len(got.ttft_s)} of {len(asks)} live answers, {way.job_done()[1] - before:,} tokens of the job")
-    got.job_tokens = way.job_done()[1] - before
+    got.job_tokens, got.seconds = way.job_done()[1] - before, time.perf_counter() - counted_s
     if running:
         ended, lost = await asyncio.wait(running, timeout=_LAST_S)
         got.lost = len(lost)
@@ -142,6 +150,10 @@ async def run_phase(way: Way, phase: Phase, job_asks: int, say: Callable[[str], 
     if phase.background:
         await way.stop_job()
     return got
+
+
+async def _until(at_s: float) -> None:
+    await asyncio.sleep(max(0.0, at_s - time.perf_counter()))
 
 
 async def _first_answer(way: Way) -> None:

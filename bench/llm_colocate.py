@@ -23,7 +23,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from _llm_traffic import Got, Phase
@@ -37,6 +37,7 @@ CUDA = {
     "prompts": 20_000,
     "ttft_ms": 500.0,
     "tpot_ms": 40.0,
+    "warm_seconds": 5.0,
 }
 CUDA_RATES, CUDA_SIZE = [8.0, 24.0], (249, 128)
 LIVE_SHARE = 0.3  # of what the engine answers where it is full
@@ -112,6 +113,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument(
+        "--warm-seconds", type=float, default=0.0, help="of load before each of them (default: 0, 5 on a GPU)"
+    )
     parser.add_argument("--turns", type=int, default=1, help="rounds over all of them, added up")
     parser.add_argument("--cuda", action="store_true", help="on a GPU, with sizes and objectives that suit one")
     parser.add_argument(
@@ -163,7 +167,6 @@ def _compared(given: argparse.Namespace, ways: dict[str, Apart], rate: float | N
 def _measured(given: argparse.Namespace, ways: dict[str, Apart], rate: float, objectives: Objectives) -> dict[Row, Got]:
     named = [row for row in ROWS if not given.only or any(word in row.name for word in given.only)]
     rows = [row for row in named if row.way in ways and (not row.bounded or given.live_slowdown)]
-    sizes = (CUDA_SIZE, CUDA_SIZE) if given.cuda else ()
     found = {row: Got() for row in rows}
     for turn in range(given.turns):
         for row in rows:
@@ -171,7 +174,10 @@ def _measured(given: argparse.Namespace, ways: dict[str, Apart], rate: float, ob
             live_rate = rate if row.live else 0.0
             bound = given.live_slowdown if row.bounded else None
             ways[row.way].promise(objectives.ttft_s, objectives.tpot_s, bound)
-            phase = Phase(next(_NUMBERS), turn, given.seconds, live_rate, row.background, row.priorities, *sizes)
+            phase = Phase(next(_NUMBERS), turn, given.seconds, live_rate, row.background, row.priorities)
+            phase = replace(phase, warm_s=given.warm_seconds)
+            if given.cuda:
+                phase = replace(phase, live_size=CUDA_SIZE, job_size=CUDA_SIZE)
             found[row].add(got := ways[row.way].phase(phase))
             print(f"   {_line(row, got, objectives)}{''.join(f'; {note}' for note in got.notes if note)}", flush=True)
     return found

@@ -9,6 +9,7 @@ from fake_llm import SHAPE, PipelinedLlm, prompt_of, words_after
 
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.engine.llm.measure import measure_steps
+from twoshift.engine.waiting import BlockOwner
 from twoshift.llm_ports import Prompts
 from twoshift.types import CallSize, Lane
 
@@ -113,3 +114,15 @@ def test_a_prompt_that_a_step_on_its_way_reads_is_not_counted_as_unread() -> Non
     engine.step(0.0)  # it has begun, and nothing has ended
     load = engine._table.live_load()
     assert (load.waiting, load.prefill_tokens) == (1, 0)
+
+
+def test_a_prompt_that_was_taken_out_of_a_step_on_its_way_is_unread_again() -> None:
+    engine, owner = engine_of(PipelinedLlm()), BlockOwner(1)
+    engine.submit_block(Prompts((prompt_of(*range(20), max_tokens=9),)), owner=owner)
+    engine.step(0.0)  # a step that reads the prompt has begun
+    engine.hold(owner)
+    engine.step(0.0)
+    owner_s = owner.use.device_s
+    [waiting] = engine._table.pending
+    assert owner_s > 0
+    assert waiting.governed().prefill_left_tokens == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 from twoshift.engine.llm.sequences import Background, Live
@@ -49,8 +50,11 @@ class LlmCounters:
     _waits_s: dict[Lane, float] = field(default_factory=lambda: dict.fromkeys(Lane, 0.0))
     _call_rows: dict[Lane, CallRows] = field(default_factory=lambda: {lane: CallRows() for lane in Lane})
 
-    def stepped(self, step: Step, inside: dict[int, Live | Background]) -> None:
-        """A step, its time shared out by the tokens of each sequence that was inside when it began."""
+    def stepped(self, step: Step, inside: dict[int, Live | Background], inside_now: Container[int]) -> None:
+        """A step, its time shared out by the tokens of each sequence that was inside when it began.
+
+        A background sequence that has been taken out since then begins anew: what the step read of it counts no more.
+        """
         seconds = step.seconds or 0.0
         self.steps += 1
         self.busy_s += seconds
@@ -63,7 +67,8 @@ class LlmCounters:
         token_s, jobs = seconds / max(1, total), dict[int, _Part]()
         for sequence, tokens in those:
             decodes = bool(sequence.token_ids)
-            sequence.processed(tokens)
+            if isinstance(sequence, Live) or sequence.key in inside_now:
+                sequence.processed(tokens)
             if isinstance(sequence, Background):
                 job = sequence.job
                 part = jobs.get(id(job)) or jobs.setdefault(id(job), _Part(job))

@@ -36,7 +36,7 @@ class StepOutcomes:
 
     def took(self, step: Step, inside: dict[int, Live | Background], now_s: float) -> list[Settle]:
         """Account for a step, under the lock; what is to be told outside of it."""
-        self._counters.stepped(step, inside)
+        self._counters.stepped(step, inside, self._table.inside)
         settle: list[Settle] = []
         inside_now, lanes = self._table.inside, self._counters.lanes
         for key, token_ids in step.more:
