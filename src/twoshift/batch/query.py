@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from twoshift.batch.inputs import NULL_WORDS, Constant, InputFile, model_types
 from twoshift.batch.settings import JobSettings
-from twoshift.errors import Broken, InvalidInput, first_line
+from twoshift.errors import Broken, InvalidInput, Malformed, first_line
 from twoshift.extras import needed
 from twoshift.ports import Blobs
 
@@ -112,7 +112,8 @@ class _Tables:
             if file.size_bytes:
                 self._files.setdefault((file.format, file.constants), []).append(file)
         if not self._files:
-            raise InvalidInput("query", [file.location for file in sources], "input files that are not empty")
+            empty = ", ".join(file.location for file in sources)
+            raise Malformed("query", f"at least one input file with rows; these input files are empty: {empty}")
         self._blobs_for, self._stated = blobs_for, stated
 
     def open(self, database: Any) -> None:

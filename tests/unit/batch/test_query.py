@@ -107,7 +107,7 @@ def test_files_that_duckdb_does_not_read_are_named(folder: Folder) -> None:
     (folder.path / "a.arrow").write_bytes(b"x")
     with pytest.raises(InvalidInput, match=r"a\.arrow"):
         folder.run("SELECT * FROM input", "a.arrow")
-    with pytest.raises(InvalidInput, match="not empty"):
+    with pytest.raises(InvalidInput, match="these input files are empty"):
         folder.run("SELECT * FROM input", "empty.csv")
 
 

@@ -178,7 +178,7 @@ def _is_anothers(location: str, blobs: Blobs) -> bool:
 
 def _check_link(location: str) -> None:
     if Path(location).is_symlink() and not os.path.exists(location):  # noqa: PTH110 - Path raises for a circle
-        raise InvalidInput("inputs", location, "a symbolic link that points to an existing file")
+        raise InvalidInput("inputs", location, "an existing file; this path is a broken symbolic link")
 
 
 def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:

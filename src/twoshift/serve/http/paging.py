@@ -17,7 +17,7 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _pairs(request):
         if name in found and name in known:
-            raise InvalidInput(name, value, "a query with this parameter only once")
+            raise InvalidInput(name, value, "this parameter only once in the query of the URL")
         found[name] = value
     return {name: value for name, value in found.items() if name in known}
 
@@ -28,7 +28,7 @@ def strict_query(request: Request) -> dict[str, str]:
     found = dict(pairs)
     if len(found) < len(pairs):
         name = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-        raise InvalidInput(name[:80], found[name][:80], "a query with this parameter only once")
+        raise InvalidInput(name[:80], found[name][:80], "this parameter only once in the query of the URL")
     return found
 
 
