@@ -24,9 +24,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """A URL that is told, and what of."""
 
     url: Annotated[str, key("URL that the server calls.")]
-    secret: Annotated[str | None, key("Secret that signs each delivery: any text, or whsec_ followed by base64.")] = (
-        None
-    )
+    secret: Annotated[
+        str | None, key("Secret that signs each delivery: any text, or whsec_ followed by the key in base64.")
+    ] = None
     secret_env: Annotated[
         str | None, key("Name of the environment variable that contains the secret, in place of `secret`.")
     ] = None
@@ -54,7 +54,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             raise InvalidInput(
                 field,
                 shown,
-                f"a secret of at least {_LEAST_SECRET_BYTES} bytes, as plain text or as whsec_ followed by base64",
+                f"a secret of at least {_LEAST_SECRET_BYTES} bytes, as plain text, or as whsec_ followed by the key in base64",
             )
         return key
 
