@@ -33,7 +33,7 @@ def main() -> int:
     table = "\n".join(["| client | version | what was run | result |", "|---|---|---|---|", *map(_row, outcomes)])
     print(f"\n{table}")
     if asked.write:
-        DOCS.write_text(_TABLE.sub(lambda found: f"{found[1]}{table}\n{found[2]}", DOCS.read_text()))
+        DOCS.write_text(_TABLE.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", DOCS.read_text()))
     return int(any(each.failed for each in outcomes))
 
 

@@ -202,7 +202,9 @@ class BucketBlobs:
             raise Broken(f"{location} was deleted while it was being read") from error
         if len(data) != stop - start:
             endpoint = self._connection.endpoint
-            raise Broken(f"{endpoint} returned {len(data):,} bytes of {location} instead of {stop - start:,}")
+            raise Broken(
+                f"{endpoint} returned {len(data):,} bytes of {location} instead of {stop - start:,}; try again"
+            )
         return data
 
     def _split(self, location: str) -> tuple[str, str]:

@@ -51,11 +51,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             key = b""
         if len(key) < _LEAST_SECRET_BYTES:
             field, shown = ("secret", "...") if self.secret_env is None else ("secret_env", self.secret_env)
-            raise InvalidInput(
-                field,
-                shown,
-                f"a secret of at least {_LEAST_SECRET_BYTES} bytes, as plain text, or as whsec_ followed by the key in base64",
+            accepted = (
+                f"a secret of at least {_LEAST_SECRET_BYTES} bytes: plain text, or whsec_ followed by the key in base64"
             )
+            raise InvalidInput(field, shown, accepted)
         return key
 
 
