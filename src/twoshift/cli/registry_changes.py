@@ -46,7 +46,10 @@ def push_command(
     note: Note = "",
     more: Annotated[
         list[str] | None,
-        typer.Option("--with", help="Additional file or folder that the model needs; repeat the option for several."),
+        typer.Option(
+            "--with",
+            help="Additional file or folder that the model needs; repeat the option for several files or folders.",
+        ),
     ] = None,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Skip the check that loads the model before the push.")

@@ -46,7 +46,7 @@ def usage_command(
     tenant: Annotated[
         str | None,
         text(
-            "Show only this tenant. To see another tenant than your own, use an API key with the scope admin.",
+            "Show only this tenant. To see a tenant other than your own, use an API key with the scope admin.",
             metavar="NAME",
         ),
     ] = None,

@@ -96,7 +96,9 @@ def files_below(folder: Path, below: str = "", inside: frozenset[Path] = frozens
         name = f"{below}{path.name}"
         if path.is_dir():
             if path.resolve() in inside:
-                raise InvalidInput("SOURCE", str(path), "a folder, not a symbolic link to one of its parent folders")
+                raise InvalidInput(
+                    "SOURCE", str(path), "a folder; this path is a symbolic link to one of its own parent folders"
+                )
             yield from files_below(path, f"{name}/", inside)
         elif path.is_symlink() and not path.exists():
             raise InvalidInput("SOURCE", str(path), f"a link to a file that exists, not to {path.readlink()}")

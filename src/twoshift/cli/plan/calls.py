@@ -41,7 +41,7 @@ SloMs = Annotated[float | None, millis("Latency objective of a live request, in 
     """,
 )
 def cost_command(
-    batch: Annotated[list[int], whole("Batch size: items per call; repeat the option to compare several.")],
+    batch: Annotated[list[int], whole("Batch size: items per call; repeat the option to compare several sizes.")],
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     price: Annotated[list[float], usd("Device price in dollars per hour: one price, or one for each --batch.")] = [1.0],  # noqa: B006
@@ -73,7 +73,8 @@ def sweep_command(
     item_ms: ItemMs = None,
     slo_ms: SloMs = None,
     batch: Annotated[
-        list[int] | None, whole("Batch size: items per call; repeat the option for several.", shown="1, 2, 4 ... 512")
+        list[int] | None,
+        whole("Batch size: items per call; repeat the option for several sizes.", shown="1, 2, 4 ... 512"),
     ] = None,
     price: Annotated[float, usd("Device price in dollars per hour.")] = 1.0,
     profile: ProfileName = None,

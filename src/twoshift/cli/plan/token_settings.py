@@ -44,7 +44,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: Annotated[
         float,
         setting(
-            "Tokens of each prompt that are in the prefix cache, in addition to --prompt-tokens.", count(zero=True)
+            "Tokens of each prompt that are in the prefix cache; --prompt-tokens does not count them.", count(zero=True)
         ),
     ] = 0
     step_tokens: Annotated[
