@@ -33,7 +33,9 @@ class Cleaning:
             until_s = time.monotonic() + _PATIENCE_S
             while lease.has_company(self._layout.cleaners):
                 if time.monotonic() > until_s:
-                    raise TryLater(f"files of removed versions are being deleted in {self._layout.root}", 10.0)
+                    raise TryLater(
+                        f"another command is deleting the files of removed versions in {self._layout.root}", 10.0
+                    )
                 time.sleep(_LOOK_S)
             yield lease
 

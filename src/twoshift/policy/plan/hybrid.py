@@ -57,10 +57,8 @@ def plan_hybrid(ask: HybridAsk, counts: Sequence[int]) -> HybridPlan:
     if not counts:
         raise Malformed("trace", "a file with at least one request; this file has none")
     if min(counts) < 1:
-        raise InvalidInput(
-            "trace",
-            min(counts),
-            "a trace with at least one request per key",
+        raise Malformed(
+            "trace", f"a count of at least 1 for each key; the smallest count in this file is {min(counts)}"
         )
     total = len(counts) if ask.keys is None else ask.keys
     if total < len(counts):
