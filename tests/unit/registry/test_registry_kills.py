@@ -182,7 +182,7 @@ def test_a_cleaner_on_another_machine_is_waited_for_until_its_lease_ends(
     stamp.parent.mkdir(parents=True)
     stamp.write_text('{"machine": "another", "process": 1}')
     monkeypatch.setattr(cleaning, "_PATIENCE_S", 0.0)
-    with pytest.raises(TryLater, match="are being deleted"):
+    with pytest.raises(TryLater, match="is deleting the files of removed versions"):
         registry.push("m", artifact(tmp_path / "one", a_txt="one"))
     long_ago = stamp.stat().st_mtime - leases.LEASE_S - 60
     os.utime(stamp, (long_ago, long_ago))
