@@ -6,13 +6,12 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from twoshift.engine.waiting import LiveRow, LiveRows, Waiting, lengths_of
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater, TwoshiftError
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.lanes import LanePolicy
-from twoshift.ports import Prepared
 from twoshift.types import CallSize, Item
 
 __all__ = ["LiveIntake"]
@@ -38,34 +37,32 @@ class LiveIntake:
         self.resting = 0  # threads of the engine that look at what was submitted only when they are woken
         self.gather_until_s = -math.inf  # no call begins before that or `wake`: more rows are on their way
 
-    def submit(self, rows: Prepared, asked: LiveRows) -> list[int]:
+    def submit(self, asked: LiveRows) -> list[int]:
         """As `submit_together`, for one request; raises why it is not taken."""
         with self._lock:
             self._check_open()
-            lengths, signature = lengths_of(rows).tolist(), self._waiting.signatures.number(rows.signature)
-            return self._queue(rows, lengths, asked, signature, self._clock())
+            return self._queue(self._sized((asked,))[0], self._clock())
 
-    def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
-        """Requests whose rows were prepared together: the keys of each, which `forget` takes, or why it is not taken.
+    def submit_together(self, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
+        """Requests that come together: the keys of each, which `forget` takes, or why it is not taken.
 
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
         with self._lock:
             self._check_open()
-            now_s, lengths = self._clock(), lengths_of(rows).tolist()
-            signature = self._waiting.signatures.number(rows.signature)
-            if len(asked) > 1 and self._admits_together(lengths, asked, signature, now_s):
-                return [*self._queue_all(rows, lengths, asked, signature, now_s)]
+            now_s, sized = self._clock(), self._sized(asked)
+            if len(sized) > 1 and self._admits_together(sized, now_s):
+                return [*self._queue_all(sized, now_s)]
             found, refused = list[list[int] | Exception](), None
-            for each in asked:
-                if refused is not None and _asks_more(each, refused[0], lengths):
+            for each in sized:
+                if refused is not None and _asks_more(each, refused[0]):
                     found.append(refused[1])
                     continue
                 try:
-                    found.append(self._queue(rows, lengths, each, signature, now_s))
+                    found.append(self._queue(each, now_s))
                 except TwoshiftError as error:
                     found.append(error)
-                    refused = (each, error) if type(error) is TryLater and len(each.sinks) == 1 else refused
+                    refused = (each, error) if type(error) is TryLater and len(each.lengths) == 1 else refused
             return found
 
     def wake(self) -> None:
@@ -113,62 +110,77 @@ class LiveIntake:
             case _:
                 assert_never(answer)
 
-    def _admits_together(self, lengths: Sequence[int], asked: Sequence[LiveRows], signature: int, now_s: float) -> bool:
-        """Whether all requests are admitted, by one look at the plan: one for each would cost more than their calls."""
-        first_s = min([each.deadline_s - each.spare_s for each in asked])
-        if not first_s > now_s or math.isnan(sum([each.deadline_s for each in asked])):
-            return False
-        if self._admission.admits_all(CallSize.of(lengths), signature, first_s, now_s):
-            return True
-        items = [
-            Item(-1, each.deadline_s, tokens, signature)
-            for each in asked
-            for tokens in lengths[each.start : each.start + len(each.sinks)]
-        ]
-        return self._admission.admits_each(items, now_s, max([each.spare_s for each in asked]))
+    def _sized(self, asked: Sequence[LiveRows]) -> list[_Sized]:
+        found, rows, lengths, signature = list[_Sized](), None, list[int](), 0
+        for each in asked:
+            if each.rows is not rows:
+                rows = each.rows
+                lengths, signature = lengths_of(rows).tolist(), self._waiting.signatures.number(rows.signature)
+            count = len(each.sinks)
+            found.append(
+                _Sized(each, lengths if len(lengths) == count else lengths[each.start : each.start + count], signature)
+            )
+        return found
 
-    def _queue(
-        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float
-    ) -> list[int]:
-        start, sinks, deadline_s, tenant, since_s, spare_s = asked
+    def _admits_together(self, sized: Sequence[_Sized], now_s: float) -> bool:
+        """Whether all requests are admitted, by one look at the plan: one for each would cost more than their calls."""
+        deadlines_s = [asked.deadline_s for asked, _, _ in sized]
+        first_s = min([asked.deadline_s - asked.spare_s for asked, _, _ in sized])
+        if not first_s > now_s or math.isnan(sum(deadlines_s)):
+            return False
+        signature = sized[0].signature
+        is_alike = all([each.signature == signature for each in sized])
+        size = CallSize.of([tokens for _, lengths, _ in sized for tokens in lengths])
+        if is_alike and self._admission.admits_all(size, signature, first_s, now_s):
+            return True
+        items = [Item(-1, asked.deadline_s, tokens, number) for asked, lengths, number in sized for tokens in lengths]
+        return self._admission.admits_each(items, now_s, max([asked.spare_s for asked, _, _ in sized]))
+
+    def _queue(self, sized: _Sized, now_s: float) -> list[int]:
+        (rows, start, sinks, deadline_s, tenant, since_s, spare_s), lengths, signature = sized
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         if deadline_s <= now_s and sinks:
             why = f"the deadline, {deadline_s:.3f} s, has passed: engine.now_s() is {now_s:.3f} s"
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
-        waiting, stop = self._waiting, start + len(sinks)
-        items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
+        waiting = self._waiting
+        items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths]
         if (until_s := self._admit(items, now_s, since_s, spare_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
         queued = [
             LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant)
-            for at, sink, tokens in zip(range(start, stop), sinks, lengths[start:stop], strict=True)
+            for at, (sink, tokens) in enumerate(zip(sinks, lengths, strict=True), start)
         ]
         waiting.add_rows(items, queued, now_s)
         return [item.key for item in items]
 
-    def _queue_all(
-        self, rows: Prepared, lengths: Sequence[int], asked: Sequence[LiveRows], signature: int, now_s: float
-    ) -> list[list[int]]:
+    def _queue_all(self, sized: Sequence[_Sized], now_s: float) -> list[list[int]]:
         """Requests that are known to be admitted."""
         found, items, queued, new_key = list[list[int]](), list[Item](), list[LiveRow](), self._waiting.new_key
-        for start, sinks, deadline_s, tenant, _, _ in asked:
+        for (rows, start, sinks, deadline_s, tenant, _, _), lengths, signature in sized:
             keys = list[int]()
-            for at, sink in enumerate(sinks, start):
-                key, tokens = new_key(), lengths[at]
-                keys.append(key)
+            for at, tokens in enumerate(lengths):
+                keys.append(key := new_key())
                 items.append(Item(key, deadline_s, tokens, signature))
-                queued.append(LiveRow(rows, at, sink, now_s, deadline_s, tokens, tenant))
+                queued.append(LiveRow(rows, start + at, sinks[at], now_s, deadline_s, tokens, tenant))
             found.append(keys)
         self._waiting.add_each(items, queued, now_s)
         return found
 
 
-def _asks_more(asked: LiveRows, refused: LiveRows, lengths: Sequence[int]) -> bool:
+class _Sized(NamedTuple):
+    """A request, and what its rows need."""
+
+    asked: LiveRows
+    lengths: Sequence[int]
+    signature: int
+
+
+def _asks_more(each: _Sized, refused: _Sized) -> bool:
     """Whether a single row has no more time than one that was refused just now, and is no shorter."""
-    if len(asked.sinks) != 1 or asked.deadline_s > refused.deadline_s:
+    if len(each.lengths) != 1 or each.asked.deadline_s > refused.asked.deadline_s:
         return False
-    return lengths[asked.start] >= lengths[refused.start]
+    return each.lengths[0] >= refused.lengths[0]
 
 
 def _too_large(never: Never) -> TooLarge:

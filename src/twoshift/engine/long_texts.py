@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,7 @@ class Pieces:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class PiecedRows:
+class PiecedRows(NamedTuple):
     """Prepared rows, and which of them are of one text; None: each is a text."""
 
     rows: Prepared

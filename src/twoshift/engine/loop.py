@@ -94,7 +94,7 @@ class Engine(DeviceLoop):
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
         keys = list[int]()
         futures = [RowFuture(lambda at=at: self.live.forget(keys[at : at + 1])) for at in range(len(lengths_of(rows)))]
-        keys += self.live.submit(rows, LiveRows(0, futures, deadline_s))
+        keys += self.live.submit(LiveRows(rows, 0, futures, deadline_s))
         self.live.wake()
         return futures
 

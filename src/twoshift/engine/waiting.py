@@ -71,8 +71,9 @@ def parts_of(rows: Sequence[LiveRow]) -> list[Prepared]:
 
 
 class LiveRows(NamedTuple):
-    """A request among rows that were prepared together: as many as there are sinks, from `start` on."""
+    """A request's rows: as many as there are sinks, from `start` on, of rows that were prepared together."""
 
+    rows: Prepared
     start: int
     sinks: Sequence[RowSink]
     deadline_s: float

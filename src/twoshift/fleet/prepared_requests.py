@@ -48,7 +48,7 @@ class _PreparedRequest(Pending):
 
 
 _Answer = tuple[_PreparedRequest, list[RowResult]]
-_Submitted = tuple[_PreparedRequest, LiveRows, float]  # and its deadline
+_Submitted = tuple[_PreparedRequest, LiveRows]
 
 
 class PreparedRequests:
@@ -91,12 +91,12 @@ class PreparedRequests:
         looked_s = (time.monotonic() - began_s) / len(admitted)  # a refusal is not what an answer costs
         for each, work in zip(requests, admitted, strict=True):
             if work is not None:
-                asked.append(self._submitted(each, work, start, base_s, began_s))
+                asked.append(self._submitted(each, work, rows, start, base_s, began_s))
             start += each.rows
         self._answering.offered_rows += start
         if asked:
             submits_s = time.monotonic()
-            self._submit(rows, asked)
+            self._submit(asked)
             now_s, count, cost = time.monotonic(), len(asked), self._answering.asking
             took_s = count * looked_s + now_s - submits_s
             cost.observed(count, took_s)
@@ -127,21 +127,20 @@ class PreparedRequests:
             self._refuse([each.id for each in refused], sum([each.rows for each in refused]), 0.0, error)
         return found
 
-    def _submitted(self, asked: PreparedAsk, work: HostWork, start: int, base_s: float, now_s: float) -> _Submitted:
+    def _submitted(
+        self, asked: PreparedAsk, work: HostWork, rows: Prepared, start: int, base_s: float, now_s: float
+    ) -> _Submitted:
         """As the engine takes it."""
         pending = _PreparedRequest(self._answering.completions, self._intake, self, asked, work)
         deadline_s = asked.deadline_s + base_s
         reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s, asked.reserve_s)
         since_s = asked.arrived_s + base_s
-        return pending, LiveRows(start, pending.sinks(), deadline_s, asked.tenant, since_s, reserve_s), deadline_s
+        X
 
-    def _submit(self, rows: Prepared, admitted: Sequence[_Submitted]) -> None:
-        try:
-            refused = self._answering.completions.submit_together(self._intake, rows, admitted)
-        except Exception as error:  # the engine is closed
-            refused = [error] * len(admitted)
+    def _submit(self, admitted: Sequence[_Submitted]) -> None:
+        refused = self._answering.completions.submit_together(self._intake, admitted)
         failed = dict[int, tuple[Exception, list[_PreparedRequest]]]()  # many are refused for the very same reason
-        for (pending, _, _), error in zip(admitted, refused, strict=True):
+        for (pending, _), error in zip(admitted, refused, strict=True):
             if error is None:
                 self._open[pending.number] = pending
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,7 +15,7 @@ from twoshift.engine.waiting import LiveRows
 from twoshift.errors import Late
 from twoshift.ports import Prepared
 from twoshift.serve.deadlines import Deadlines
-from twoshift.serve.host import Host
+from twoshift.serve.host import Host, Visit
 from twoshift.serve.live_request import LiveRequest
 
 __all__ = ["Awaited", "Completions", "Pending"]
@@ -65,16 +66,22 @@ class Pending(ABC):
 class Awaited(Pending):
     """One that a task waits for."""
 
-    __slots__ = ("_asked", "done")
+    __slots__ = ("done", "visit")
 
-    def __init__(self, home: Completions, intake: LiveIntake, rows: int, asked: object = None) -> None:
+    def __init__(self, home: Completions, intake: LiveIntake, rows: int, visit: Visit | None) -> None:
         super().__init__(home, intake, rows)
-        self._asked = asked
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.visit = visit
+        self.done: asyncio.Future[None] = home.new_future()
 
     @property
     def asked(self) -> object:
-        return self._asked
+        return self.visit
+
+    def refuse(self, why: Exception) -> None:
+        """It is not taken; many may not be for the very same reason."""
+        self.is_over = True
+        if not self.done.done():
+            self.done.set_exception(copy.copy(why))
 
     def end(self, late: Late | None) -> None:
         if self.done.done():  # its task was cancelled in this turn
@@ -107,6 +114,8 @@ class Completions:
 
     def __init__(self, host: Host | None = None) -> None:
         self._loop, self._host = asyncio.get_running_loop(), host
+        self.new_future = self._loop.create_future
+        self._coming: list[tuple[Awaited, LiveRows]] = []  # in this turn of the loop
         self._settled: deque[Pending] = deque()
         self._woken, self._woken_s = False, 0.0
         self._waiting: set[LiveIntake] = set()  # that have rows to look at
@@ -115,31 +124,50 @@ class Completions:
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
     def submit(self, intake: LiveIntake, rows: Prepared, request: LiveRequest) -> Awaited:
-        """As `submit_together`, for one request and a task that waits for all rows."""
+        """For a task that waits until `done`, which raises where they are not taken.
+
+        They are submitted with all that come in this turn of the loop: a look at the plan for each would cost more.
+        """
         pending = Awaited(self, intake, len(rows.lengths), request.visit)
+        if not self._coming:
+            self._loop.call_soon(self._submit_coming)
         deadline_s, reserve_s = request.deadline_s, request.reserve_s
-        asked = LiveRows(0, pending.sinks(), deadline_s, request.tenant, request.arrived_s, reserve_s)
-        pending.keys = intake.submit(rows, asked)
-        pending.due = self._deadlines.add(pending, deadline_s)
-        self._gather(intake, 1)
+        asked = LiveRows(rows, 0, pending.sinks(), deadline_s, request.tenant, request.arrived_s, reserve_s)
+        self._coming.append((pending, asked))
         return pending
 
+    def _submit_coming(self) -> None:
+        coming, self._coming = self._coming, []
+        by_intake = dict[LiveIntake, list[tuple[Awaited, LiveRows]]]()
+        for each in coming:
+            if not each[0].is_over:
+                by_intake.setdefault(each[0].intake, []).append(each)
+        for intake, requests in by_intake.items():
+            for (pending, _), error in zip(requests, self.submit_together(intake, requests), strict=True):
+                if pending.visit is not None:
+                    pending.visit.submitted()
+                if error is not None:
+                    pending.refuse(error)
+        self._is_busy()  # that was the first look
+
     def submit_together(
-        self, intake: LiveIntake, rows: Prepared, requests: Sequence[tuple[Pending, LiveRows, float]]
+        self, intake: LiveIntake, requests: Sequence[tuple[Pending, LiveRows]]
     ) -> list[Exception | None]:
-        """As `LiveIntake.submit_together`, each with when it is given up; why one is not taken, or None.
+        """As `LiveIntake.submit_together`; why one is not taken, or None. Those that are taken have until their deadline.
 
         The engine looks once every request that is here by now has been submitted.
         """
+        try:
+            taken = intake.submit_together([asked for _, asked in requests])
+        except Exception as error:  # the engine is closed
+            return [error] * len(requests)
         found = list[Exception | None]()
-        for (pending, _, deadline_s), keys in zip(
-            requests, intake.submit_together(rows, [each[1] for each in requests]), strict=True
-        ):
+        for (pending, asked), keys in zip(requests, taken, strict=True):
             if isinstance(keys, Exception):
                 found.append(keys)
                 continue
             pending.keys = keys
-            pending.due = self._deadlines.add(pending, deadline_s)
+            pending.due = self._deadlines.add(pending, asked.deadline_s)
             found.append(None)
         self._gather(intake, len(requests))
         return found
@@ -169,7 +197,7 @@ class Completions:
         self._waiting.add(intake)
 
     def _wake(self) -> None:
-        if self._is_busy() and time.monotonic() < self._wake_by_s:
+        if (self._is_busy() or self._coming) and time.monotonic() < self._wake_by_s:
             self._loop.call_soon(self._wake)  # after another look at the connections
             return
         for intake in self._waiting:

@@ -9,11 +9,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from twoshift.policy.host import HostPolicy, HostWork
 
 __all__ = ["UNREAD", "Host", "HostFacts", "Visit", "paused"]
 
 _T = TypeVar("_T")
+_TOGETHER, _TOGETHER_S = 16, 0.001  # requests that one look admits, and those that come within that time of another
 UNREAD = "the server is too busy to answer by the deadline"
 
 
@@ -64,9 +67,10 @@ class Visit:
         self._had_s, self._due_s = had_s, due_s
 
     def pause(self) -> None:
-        """It waits for a thread; the loop does other things."""
+        """It waits for a thread, or for its turn; the loop does other things."""
         now_s = time.monotonic()
         self.before_s += now_s - self._since_s
+        self._since_s = math.inf
         self._host.policy.worked(0.0, now_s)
 
     def resume(self) -> None:
@@ -78,7 +82,7 @@ class Visit:
         if self._work is None or self._is_submitted:  # a second replica is asked
             return
         self._is_submitted, now_s = True, time.monotonic()
-        self._host.policy.submitted(self._work, self.before_s + now_s - self._since_s)
+        self._host.policy.submitted(self._work, self.before_s + max(0.0, now_s - self._since_s))
         self._host.policy.worked(0.0, now_s)
 
     def prepared_late(self) -> None:
@@ -131,6 +135,23 @@ class HostFacts:
     costs: dict[str, float] = field(default_factory=dict[str, float])
 
 
+class _Alike(msgspec.Struct):
+    """So many requests are surely admitted which are no larger, have as much time and go to that model, until then."""
+
+    left: int = 0
+    size: int = 0
+    left_s: float = 0.0
+    until_s: float = -math.inf
+    model: DevicePath | None = None
+
+    def takes(self, size: int, left_s: float, now_s: float, model: DevicePath | None) -> bool:
+        """Whether this is one of them."""
+        if now_s >= self.until_s or size > self.size or left_s < self.left_s or model is not self.model:
+            return False
+        self.left -= 1
+        return self.left >= 0
+
+
 class Host:
     """One loop."""
 
@@ -138,6 +159,8 @@ class Host:
         """`turn_s` as `HostPolicy` has it."""
         self.policy = HostPolicy(turn_s)
         self._reading, self._since_s = False, 0.0  # in this turn of the loop; what that may have waited since
+        self._looked_s = -math.inf  # when a request was last admitted by a look at it alone
+        self._alike = _Alike()  # requests that are admitted without
 
     @property
     def request_s(self) -> float:
@@ -167,14 +190,28 @@ class Host:
 
         Without a model only the host is asked.
         """
-        policy = self.policy
-        wait_s = policy.wait_s(size, left_s, now_s)
-        if wait_s is not None or model is None:
-            return wait_s
-        # Those that are not with the device yet come before it there, too
-        ahead = policy.ahead_of(size)
-        device_s = model.finish_in_s(size + ahead.waiting_bytes, ahead.waiting + 1, left_s)
-        return policy.wait_s(size, left_s, now_s, device_s) if device_s else None
+        if self._alike.takes(size, left_s, now_s, model):
+            return None
+        wait_s = self.policy.wait_s(size, left_s, now_s)
+        if wait_s is None and model is not None and (device_s := self._device_s(size, 1, left_s, model)):
+            wait_s = self.policy.wait_s(size, left_s, now_s, device_s)
+        if wait_s is None:
+            if now_s - self._looked_s < _TOGETHER_S:  # they come close together
+                self._look_ahead(size, left_s - _TOGETHER_S, now_s, model)
+            self._looked_s = now_s
+        return wait_s
+
+    def _look_ahead(self, size: int, left_s: float, now_s: float, model: DevicePath | None) -> None:
+        """Whether the next requests are surely admitted, too, if they ask no more than that: one look for them all."""
+        if self.policy.takes_all(size, _TOGETHER, left_s, now_s) and (
+            model is None or not self._device_s(size, _TOGETHER, left_s, model)
+        ):
+            self._alike = _Alike(_TOGETHER, size, left_s, now_s + _TOGETHER_S, model)
+
+    def _device_s(self, size: int, count: int, left_s: float, model: DevicePath) -> float:
+        # Those that are not with the device yet come before them there, too
+        ahead = self.policy.ahead_of(size)
+        return model.finish_in_s(count * size + ahead.waiting_bytes, ahead.waiting + count, left_s)
 
     def read_since_s(self, now_s: float) -> float:
         """Since when a request may have waited that is read now."""

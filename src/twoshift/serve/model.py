@@ -135,7 +135,7 @@ class ServedModel:
         assert completions is not None  # noqa: S101 - start came before
         pending = completions.submit(self._intake, prepared, request)
         if visit is not None:
-            visit.submitted()
+            visit.pause()
         try:
             await pending.done
         except BaseException:

@@ -206,6 +206,7 @@ class Connection(asyncio.Protocol):
                 reply = writing.write(reply, framing)
                 if isinstance(asked, Request) and asked.visit is not None:
                     asked.visit.end()
+                asked = None
                 if reply.stream is not None:
                     await writing.pour(reply.stream, framing)
                 if self.transport.is_closing():
