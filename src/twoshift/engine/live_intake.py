@@ -129,7 +129,7 @@ class LiveIntake:
         if not first_s > now_s or math.isnan(sum(deadlines_s)):
             return False
         signature = sized[0].signature
-        is_alike = all([each.signature == signature for each in sized])
+        is_alike = all(each.signature == signature for each in sized)
         size = CallSize.of([tokens for _, lengths, _ in sized for tokens in lengths])
         if is_alike and self._admission.admits_all(size, signature, first_s, now_s):
             return True

@@ -135,7 +135,7 @@ class PreparedRequests:
         deadline_s = asked.deadline_s + base_s
         reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s, asked.reserve_s)
         since_s = asked.arrived_s + base_s
-        X
+        return pending, LiveRows(rows, start, pending.sinks(), deadline_s, asked.tenant, since_s, reserve_s)
 
     def _submit(self, admitted: Sequence[_Submitted]) -> None:
         refused = self._answering.completions.submit_together(self._intake, admitted)

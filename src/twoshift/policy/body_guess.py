@@ -8,7 +8,7 @@ from twoshift.types import CallSize
 __all__ = ["BodyGuess"]
 
 _TOKENS_PER_BYTE = 0.2
-_EVERY = 4  # a look at each request would cost more than it tells
+_EVERY = 8  # a look at each request would cost more than it tells
 
 
 class BodyGuess:

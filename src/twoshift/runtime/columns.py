@@ -65,7 +65,8 @@ class ColumnRows:
     def signature(self) -> Hashable:
         """Names, types and sizes of the columns, in any order."""
         if self._signature is None:
-            self._signature = frozenset([(name, _type_of(array)) for name, array in self.columns.items()])
+            types = [(name, _type_of(array)) for name, array in self.columns.items()]
+            self._signature = types[0] if len(types) == 1 else frozenset(types)
         return self._signature
 
     def slice(self, start: int, stop: int) -> ColumnRows:

@@ -153,7 +153,7 @@ class Completions:
     def submit_together(
         self, intake: LiveIntake, requests: Sequence[tuple[Pending, LiveRows]]
     ) -> list[Exception | None]:
-        """As `LiveIntake.submit_together`; why one is not taken, or None. Those that are taken have until their deadline.
+        """As `LiveIntake.submit_together`; why one is not taken, or None. The others have until their deadline.
 
         The engine looks once every request that is here by now has been submitted.
         """

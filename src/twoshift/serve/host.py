@@ -159,8 +159,8 @@ class Host:
         """`turn_s` as `HostPolicy` has it."""
         self.policy = HostPolicy(turn_s)
         self._reading, self._since_s = False, 0.0  # in this turn of the loop; what that may have waited since
-        self._looked_s = -math.inf  # when a request was last admitted by a look at it alone
-        self._alike = _Alike()  # requests that are admitted without
+        self._looked_s = self._alone_until_s = -math.inf  # when one was last looked at; until when each one is
+        self._alike = _Alike()  # requests that are admitted without a look
 
     @property
     def request_s(self) -> float:
@@ -196,7 +196,7 @@ class Host:
         if wait_s is None and model is not None and (device_s := self._device_s(size, 1, left_s, model)):
             wait_s = self.policy.wait_s(size, left_s, now_s, device_s)
         if wait_s is None:
-            if now_s - self._looked_s < _TOGETHER_S:  # they come close together
+            if now_s - self._looked_s < _TOGETHER_S and now_s >= self._alone_until_s:  # they come close together
                 self._look_ahead(size, left_s - _TOGETHER_S, now_s, model)
             self._looked_s = now_s
         return wait_s
@@ -207,6 +207,8 @@ class Host:
             model is None or not self._device_s(size, _TOGETHER, left_s, model)
         ):
             self._alike = _Alike(_TOGETHER, size, left_s, now_s + _TOGETHER_S, model)
+        else:
+            self._alone_until_s = now_s + _TOGETHER_S
 
     def _device_s(self, size: int, count: int, left_s: float, model: DevicePath) -> float:
         # Those that are not with the device yet come before them there, too

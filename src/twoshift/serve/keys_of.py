@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from twoshift.errors import Inapplicable, InvalidInput
@@ -16,12 +16,12 @@ __all__ = ["ask", "row_keys", "text_keys"]
 _TEXT = "text"
 
 
-async def ask(service: Service, model: Deployment, asked: Asked) -> Answer:
+def ask(service: Service, model: Deployment, asked: Asked) -> Coroutine[Any, Any, Answer]:
     """From precomputed answers, where the deployment has some, and live; raises as the service does, and NotFound."""
     by_key = service.precomputed(model.name)
     if by_key is not None:
-        return await by_key.answer(service, model, asked)
-    return await service.answer(model, asked.rows, asked.timeout_s, asked.arrived_s, asked.caller, asked.visit)
+        return by_key.answer(service, model, asked)
+    return service.answer(model, asked.rows, asked.timeout_s, asked.arrived_s, asked.caller, asked.visit)
 
 
 def row_keys(service: Service, model: Deployment, rows: Sequence[Mapping[str, Any]]) -> RequestKeys | None:

@@ -11,7 +11,7 @@ _QUICK_S = 0.0005  # of the processor
 _WAITED_S = 0.001  # what takes less has not waited for anything
 _THREAD_S = 0.0001  # about what a thread costs a request: as long may one wait on the loop, on the average
 _RECENT = 256  # requests of which that is the average; one stall of the machine is not what a model does
-_SOME = 7  # after the first ones, every so many is looked at
+_SOME = 16  # after the first ones, every so many is looked at
 _SURE = 64  # requests; of a user's code, that are prepared in threads first
 
 

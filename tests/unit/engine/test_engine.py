@@ -203,7 +203,7 @@ def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
     for tenant, values in requests:
         if tenant:
             futures = [RowFuture(lambda: None) for _ in values]
-            engine.live.submit_together(rows(*values), [LiveRows(0, futures, 1000.0, tenant)])
+            engine.live.submit_together([LiveRows(rows(*values), 0, futures, 1000.0, tenant)])
             lives.append((values, futures))
         else:
             blocks.append((values, engine.submit_block(rows(*values))))
@@ -232,7 +232,7 @@ def test_the_time_of_a_call_is_shared_among_tenants_by_tokens() -> None:
     for tenant, lengths in (("red", [6, 2]), ("blue", [4])):
         given = FakeRows(np.arange(len(lengths)), np.array(lengths))
         futures = [RowFuture(lambda: None) for _ in lengths]
-        engine.live.submit_together(given, [LiveRows(0, futures, 0.05, tenant)])
+        engine.live.submit_together([LiveRows(given, 0, futures, 0.05, tenant)])
     engine.submit_block(rows(10, 11))
     crank(engine)
     assert len(device.calls) == 1

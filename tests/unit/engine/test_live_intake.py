@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from twoshift.policy.admission import AdmissionPolicy, Answer
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.policy.lanes import LanePolicy
+from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.encoder.tokens import TokenRows
 from twoshift.types import Item
 
@@ -41,12 +42,17 @@ class Intake:
             policy, self.admission, Waiting(policy), changed, changed, clock=lambda: 0.0, check_open=lambda: None
         )
 
+    def take_kinds(self, *columns: str) -> list[list[int] | Exception]:
+        """A request of one row with that column each."""
+        rows = [ColumnRows({name: np.zeros(1)}) for name in columns]
+        return self._intake.submit_together([LiveRows(each, 0, [cast(Any, object())], 0.5) for each in rows])
+
     def take(self, *deadlines_s: float) -> list[list[int] | Exception]:
         count = len(deadlines_s)
         rows = TokenRows(np.zeros(10 * count, np.int32), np.arange(0, 10 * count + 1, 10), np.zeros(count, np.bool_))
         sinks: list[Any] = [object() for _ in deadlines_s]
-        asked = [LiveRows(at, [sinks[at]], deadline_s) for at, deadline_s in enumerate(deadlines_s)]
-        return self._intake.submit_together(rows, asked)
+        asked = [LiveRows(rows, at, [sinks[at]], deadline_s) for at, deadline_s in enumerate(deadlines_s)]
+        return self._intake.submit_together(asked)
 
 
 def test_requests_out_of_the_order_of_their_deadlines_are_admitted_by_one_look() -> None:
@@ -71,6 +77,13 @@ def test_who_has_no_more_time_than_one_refused_before_costs_no_look() -> None:
     assert third is second
     assert isinstance(fourth, list)
     assert intake.admission.looks == 3
+
+
+def test_requests_whose_rows_share_no_call_are_admitted_by_one_look_at_the_plan() -> None:
+    intake = Intake()
+    found = intake.take_kinds("a", "b", "a")
+    assert sorted(key for keys in found if isinstance(keys, list) for key in keys) == [0, 1, 2]
+    assert intake.admission.looks == 0  # one by one
 
 
 @pytest.mark.parametrize("late_s", [0.0, -1.0])

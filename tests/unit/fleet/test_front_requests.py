@@ -122,9 +122,9 @@ def test_frames_that_are_read_at_once_are_submitted_together() -> None:
             completions, submitted = replica.answering.completions, list[int]()
             submit = completions.submit_together
 
-            def looked(intake: Any, rows: Any, requests: Any) -> Any:
+            def looked(intake: Any, requests: Any) -> Any:
                 submitted.append(len(requests))
-                return submit(intake, rows, requests)
+                return submit(intake, requests)
 
             setattr(completions, "submit_together", looked)  # noqa: B010
             now_s, letters = time.monotonic(), Letters()

@@ -145,14 +145,17 @@ class _Oip:
             exchange.is_pinned = True
         model = exchange.model = exchange.routed(model)
         request = exchange.request
-        asked, wanted, rows, keys = await exchange.read(self._asked, model, request)
+        asked, wanted, rows, keys = (
+            self._asked(model, request) if request.large is None else await exchange.read(self._asked, model, request)
+        )
         parameters = asked.parameters
         timeout_s = sooner(asked_timeout_s(parameters.timeout, parameters.priority), exchange.timeout_s)
         whole = Asked(rows, keys, timeout_s, request.arrived_s, exchange.caller, request.visit)
         answer = await ask(self._service, model, whole)
         exchange.answer = answer
         reply = _reply(model.name, answer.version, asked, outputs_of(answer.rows, wanted or None))
-        return await packed(reply, request.headers.get(b"accept-encoding"))
+        encodings = request.headers.get(b"accept-encoding")
+        return reply if encodings is None else await packed(reply, encodings)
 
     def _asked(
         self, model: Deployment, request: Request
