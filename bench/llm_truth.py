@@ -61,7 +61,7 @@ def main() -> int:
     """Prints a line for each; 1 where one is missed."""
     given = _arguments()
     if given.only_job:
-        print(json.dumps(_run_job(given.model, given.rows, "cuda" if given.cuda else "cpu")))
+        print(json.dumps(_run_job(given)))
         return 0
     forget_profiles()
     print(f"{'':44} {'predicted':>10} {'measured':>10}", flush=True)
@@ -172,19 +172,21 @@ def _job(given: argparse.Namespace) -> list[Compared]:
     done = subprocess.run(words, env=environment({}), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    said_s, took_s = json.loads(done.stdout.splitlines()[-1])
-    return [Compared(f"the first ETA of a job of {given.rows:,} rows", said_s, took_s, "s")]
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(json.dumps(found), file=sys.stderr)
+    return [Compared(f"the first ETA of a job of {given.rows:,} rows", found["eta_s"], found["took_s"], "s")]
 
 
-def _run_job(model: str, rows: int, device: str) -> tuple[float, float]:
-    """Seconds as first predicted, and as they were."""
+def _run_job(given: argparse.Namespace) -> dict[str, Any]:
+    """Seconds as first predicted, and as they were; how it went."""
     import twoshift
 
-    rng, first = random.Random(2), list[tuple[float, float]]()  # noqa: S311
+    rng, seen = random.Random(2), list[tuple[float, float, int]]()  # noqa: S311 - when, until when, rows
+    rows, began_s = given.rows, time.monotonic()
 
     def told(now: Any) -> None:
-        if not first and now.outlook.eta_s is not None:
-            first.append((time.monotonic(), now.outlook.eta_s - time.monotonic()))
+        if now.outlook.eta_s is not None:
+            seen.append((time.monotonic(), now.outlook.eta_s, now.rows))
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompts.jsonl"
@@ -193,12 +195,22 @@ def _run_job(model: str, rows: int, device: str) -> tuple[float, float]:
                 words = " ".join(f"{rng.randint(100, 999)}" for _ in range(_about(rng, 60)))
                 file.write(json.dumps({"prompt": words}) + "\n")
         job = twoshift.run(
-            str(path), model=model, output=f"{folder}/out", prompt="prompt", max_tokens=128, device=device,
-            on_progress=told,
+            str(path), model=given.model, output=f"{folder}/out", prompt="prompt", max_tokens=128,
+            device="cuda" if given.cuda else "cpu", on_progress=told,
         )  # fmt: skip
-        job.wait()
-    told_s, eta_s = first[0]
-    return eta_s, time.monotonic() - told_s
+        summary = job.wait().summary
+    ended_s = time.monotonic()
+    assert summary is not None
+    scored_s = next((at_s for at_s, _, done in seen if done >= rows), ended_s)
+    return {
+        "eta_s": seen[0][1] - seen[0][0],
+        "took_s": ended_s - seen[0][0],
+        "whole_s": ended_s - began_s,  # with the model's loading
+        "after_last_row_s": ended_s - scored_s,
+        "output_tokens_per_s": summary.output_tokens / (ended_s - seen[0][0]),
+        "input_tokens": summary.tokens,
+        "seen": [[round(each - seen[0][0], 2) for each in (at_s, eta_s)] + [done] for at_s, eta_s, done in seen],
+    }
 
 
 if __name__ == "__main__":

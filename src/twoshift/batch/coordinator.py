@@ -80,7 +80,8 @@ class Coordinator:
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = self._share.policy(len(plan.shards), limits, earlier.committed)
         self._began_s = clock()
-        self._deadline = DeadlinePolicy(job_deadline_s(settings, earlier.records, self._began_s), plan.bytes_per_s)
+        until_s = job_deadline_s(settings, earlier.records, self._began_s)
+        self._deadline = DeadlinePolicy(until_s, plan.bytes_per_s, after_s=plan.recheck_s)
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True)
             for number, ready in started.are_loaded.items()

@@ -21,7 +21,7 @@ from twoshift.batch.job_planning import JobPlanning
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.loading import JobLoading, LoadReport
 from twoshift.batch.messages import Recheck, Rechecked
-from twoshift.batch.parity_report import ParityReport
+from twoshift.batch.parity_report import RECEIPT_PROMPTS, ParityReport
 from twoshift.batch.part_records import list_output
 from twoshift.batch.piece_run import PieceRun
 from twoshift.batch.plan import (
@@ -48,7 +48,6 @@ __all__ = ["Job", "JobResult", "Resumed"]
 
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
-_RECEIPT_PROMPTS = 4  # of a language model: each is generated all over again
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,7 @@ class Job:
         done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
         done = done or list(range(len(plan.shards)))  # an earlier run did them all
         shards = tuple(done[:: max(1, len(done) // _RECEIPT_SHARDS)][:_RECEIPT_SHARDS])
-        rows = _RECEIPT_ROWS if self.settings.prompt is None else _RECEIPT_PROMPTS
+        rows = _RECEIPT_ROWS if self.settings.prompt is None else RECEIPT_PROMPTS
         self._pool.send(worker, Recheck(shards, rows))
         until_s = time.monotonic() + _RECEIPT_S
         while time.monotonic() < until_s:

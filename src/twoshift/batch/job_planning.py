@@ -203,7 +203,8 @@ class JobPlanning:
         folder = str(Path.cwd())
         files = self._sums.filled(files, self._startup.check_interrupted)
         row = RowFigures(row_s, samples.last.row_bytes, measured.host_s_per_row * samples.last.model_rows)
-        return Plan.make(settings, model, files, shards, schema, row, folder, looked.types)
+        plan = Plan.make(settings, model, files, shards, schema, row, folder, looked.types)
+        return msgspec.structs.replace(plan, recheck_s=measured.recheck_s)
 
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:

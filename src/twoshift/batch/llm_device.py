@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.messages import Calibrated
+from twoshift.batch.parity_report import RECEIPT_PROMPTS
 from twoshift.batch.result_columns import result_array
 from twoshift.engine.llm import LlmEngine
 from twoshift.engine.prepare import prepared_parts
@@ -67,10 +68,10 @@ class LlmDevice:
         if len(result.errors) == len(prompts):
             failed = min(result.errors)
             return Calibrated(0.01, None, described(result.errors[failed]), error_place=list(found)[failed])
-        rate = self._rate(prompts, result, took_s)
+        rate, recheck_s = self._rate(prompts, result, took_s)
         return Calibrated(
             max(1e-9, 1.0 / rate.answers_per_s), self._schema(prompts, result), error, error_place=error_place,
-            quality=self._quality,
+            quality=self._quality, recheck_s=recheck_s,
         )  # fmt: skip
 
     def begin(self, seconds_per_row: float) -> LlmEngine:
@@ -92,8 +93,11 @@ class LlmDevice:
                 found |= dict(enumerate(part.prompts, start))
         return dict(itertools.islice(found.items(), _SAMPLE_ROWS)), error, error_place
 
-    def _rate(self, prompts: Sequence[Prompt], result: BlockResult, took_s: float) -> GenerationRate:
-        """What the device gives such rows where as many as fit are on it, by its curve and by what these took."""
+    def _rate(self, prompts: Sequence[Prompt], result: BlockResult, took_s: float) -> tuple[GenerationRate, float]:
+        """What the device gives such rows where as many as fit are on it, by its curve and by what these took.
+
+        And the seconds of the few that are answered again when the job is done.
+        """
         cost, shape, rows = self._engine.cost(), self._engine.runtime.shape, len(prompts)
         cached = result.cached_tokens / rows
         read, seen = fmean(len(each.token_ids) for each in prompts) - cached, result.output_tokens / rows
@@ -102,7 +106,8 @@ class LlmDevice:
         said_s = together_s(cost, sample, rows, shape.step_tokens)
         slower = cost.scaled(took_s / said_s) if took_s > 0 else cost
         many = max(rows, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
-        return generation_rate(slower, asked, min(many, shape.max_sequences), shape.step_tokens)
+        rate = generation_rate(slower, asked, min(many, shape.max_sequences), shape.step_tokens)
+        return rate, together_s(slower, asked, RECEIPT_PROMPTS, shape.step_tokens)
 
     def _schema(self, prompts: Sequence[Prompt], result: BlockResult) -> bytes:
         columns, schema = dict(result.columns), prompts[0].params.json_schema

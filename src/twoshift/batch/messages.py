@@ -72,7 +72,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Score some rows of these shards again, one at a time."""
+    """Score some rows of these shards again, as live requests."""
 
     shards: tuple[int, ...]
     rows: int
@@ -116,6 +116,7 @@ class Calibrated:
     error_place: int = 0  # of that row in the sample
     quality: QualityReport | None = None  # of a language model: what let it start
     host_s_per_row: float = 0.0  # for preparing, where the calls run on the same cores
+    recheck_s: float = 0.0  # for `Recheck` at the end, where it is long
 
 
 @dataclass(frozen=True, slots=True)

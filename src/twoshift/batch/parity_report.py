@@ -1,11 +1,12 @@
-"""The parity receipt: committed rows scored again, one at a time, the way a live request would be."""
+"""The parity receipt: committed rows scored again, the way live requests would be."""
 
 from __future__ import annotations
 
 import math
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -24,8 +25,9 @@ from twoshift.policy.answer_quality import agreeing_share
 from twoshift.ports import PARITY_BAR, Blobs
 from twoshift.runtime.tokenization import TextTokens, Tokenized
 
-__all__ = ["ParityReport", "take_receipt"]
+__all__ = ["RECEIPT_PROMPTS", "ParityReport", "take_receipt"]
 
+RECEIPT_PROMPTS = 4  # of a language model: each is generated all over again
 _DEADLINE_S = 3600.0
 _TEXT = "text"  # of a language model's answer
 _LOOK_ROWS = 4096  # of a shard's beginning, from which rows are drawn
@@ -58,39 +60,51 @@ class ParityReport(msgspec.Struct, frozen=True):
 
 
 _NOTHING = ParityReport(0, None, None, 0)
+_Asked = tuple[Callable[[], RowResult], dict[str, Any]]  # a row's live answer, to be waited for, and its stored one
 
 
 def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> ParityReport:
-    """Compare up to so many rows of these shards' parts with the online path."""
+    """Compare up to so many rows of these shards' parts with the online path, one at a time; prompts all at once."""
+    each = max(1, rows // max(1, len(shards)))
+    asked = chain.from_iterable(_shard_asked(engine, plan, shard, each, blobs_for) for shard in shards)
+    if plan.settings.prompt is not None:  # answers take long
+        asked = list(asked)
     seen = _NOTHING
-    for shard in shards:
-        seen = _merged(seen, _shard_receipt(engine, plan, shard, max(1, rows // max(1, len(shards))), blobs_for))
+    for answer, stored in asked:
+        seen = _merged(seen, _compared_row(engine, answer(), stored))
     if shards and not seen.rows:
         return msgspec.structs.replace(seen, problem="none of the sampled rows has a result")
     return seen
 
 
-def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> ParityReport:
+def _shard_asked(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> Iterator[_Asked]:
+    """Each row is asked when its turn comes."""
     given = _first_rows(plan, shard, blobs_for)
     part = _first_part_rows(plan, shard, blobs_for(plan.settings.output), len(given))
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]
     chosen = sorted(random.Random(shard).sample(good, min(rows, len(good))))  # noqa: S311 - a sample, no secret
-    total = _NOTHING
     prepare = pieced(engine, plan.settings.too_long)
     for k in chosen:
-        result = _asked(engine, prepare([given[k]]))
-        live = {name: np.asarray(result[name]) for name in result.columns}
-        row = _row(live, {name: part[name][k] for name in live if name in part})
-        if isinstance(engine.runtime, Tokenized) and _TEXT in live and _TEXT in part:
-            row = _with_tokens(row, engine.runtime.tokens, str(live[_TEXT]), str(part[_TEXT][k]))
-        total = _merged(total, row)
-    return total
+        yield _answer(engine, prepare([given[k]])), {name: values[k] for name, values in part.items()}
 
 
-def _asked(engine: BlockEngine, prepared: PiecedRows) -> RowResult:
-    """A row as a live request has it."""
-    results = [future.result() for future in engine.submit(prepared.rows, engine.now_s() + _DEADLINE_S)]
-    return results[0] if prepared.pieces is None else prepared.pieces.merged_rows(results, engine.runtime.info)[0]
+def _answer(engine: BlockEngine, prepared: PiecedRows) -> Callable[[], RowResult]:
+    """Asks for a row as a live request does; what is returned waits for it."""
+    futures = engine.submit(prepared.rows, engine.now_s() + _DEADLINE_S)
+
+    def result() -> RowResult:
+        results = [future.result() for future in futures]
+        return results[0] if prepared.pieces is None else prepared.pieces.merged_rows(results, engine.runtime.info)[0]
+
+    return result
+
+
+def _compared_row(engine: BlockEngine, result: RowResult, stored: dict[str, Any]) -> ParityReport:
+    live = {name: np.asarray(result[name]) for name in result.columns}
+    row = _row(live, {name: stored[name] for name in live if name in stored})
+    if isinstance(engine.runtime, Tokenized) and _TEXT in live and _TEXT in stored:
+        return _with_tokens(row, engine.runtime.tokens, str(live[_TEXT]), str(stored[_TEXT]))
+    return row
 
 
 def _with_tokens(row: ParityReport, tokens: TextTokens, live: str, stored: str) -> ParityReport:

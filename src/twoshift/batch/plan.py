@@ -113,6 +113,7 @@ class Plan(msgspec.Struct, frozen=True):
     sources: tuple[InputFile, ...] = ()  # of a query: the files are its result
     first_shard: int = 0  # of a stream's window: the number of its only shard
     host_s_per_row: float = 0.0  # for preparing, where the model's calls run on the same cores
+    recheck_s: float = 0.0  # for the comparison with live answers at the end, where it is long
 
     @classmethod
     def make(

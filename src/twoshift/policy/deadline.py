@@ -116,7 +116,9 @@ class DeadlinePolicy:
         deadline_s: float,
         planned_items_per_s: float | None = None,
         limits: DeadlineLimits | None = None,
+        after_s: float = 0.0,
     ) -> None:
+        """`after_s` is what the job does after its last item, whatever the number of workers."""
         if math.isnan(deadline_s):
             accepted = "a point in time in seconds, on the clock of now_s, or inf for no deadline"
             raise InvalidInput("deadline_s", deadline_s, accepted)
@@ -125,7 +127,7 @@ class DeadlinePolicy:
             raise InvalidInput("planned_items_per_s", planned_items_per_s, accepted)
         self.deadline_s = deadline_s
         self.limits = limits or DeadlineLimits()
-        self._planned_items_per_s = planned_items_per_s
+        self._planned_items_per_s, self._after_s = planned_items_per_s, after_s
         self._seen = _Evidence(self.limits.half_life_s)
 
     def observed(self, items: float, seconds: float, now_s: float) -> None:
@@ -152,6 +154,7 @@ class DeadlinePolicy:
         if remaining_items == 0:
             chance = 1.0 if left_s >= 0 else 0.0
             return Outlook(Verdict.DONE, now_s, now_s, now_s, chance, left_s, 0)
+        now_s, left_s = now_s + self._after_s, left_s - self._after_s
         model = self._model(remaining_items)
         if model is None:
             return Outlook(Verdict.UNKNOWN, None, None, None, None, None, None)

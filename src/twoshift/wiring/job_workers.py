@@ -31,6 +31,8 @@ from twoshift.runtime.llm.remote import is_address
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.compared_jobs import ComparedJob
 from twoshift.wiring.llm_loading import gate_of, load_gated
+from twoshift.wiring.loading_turn import LoadingTurn
+from twoshift.wiring.measuring import know_steps
 from twoshift.wiring.model_loading import check_named, is_llm, load_model
 from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
 from twoshift.wiring.served_models import engine_of
@@ -132,7 +134,14 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
         adapters={} if settings.adapter is None else {settings.adapter: settings.adapter},
     )
     gate = gate_of(settings, lambda: sampled_requests(settings, blobs_for, _SAMPLE_ROWS), settings.prompting)
-    runtime, quality = load_gated(settings.model, options, gate, settings.registry)
+    with LoadingTurn() as turn:
+        runtime, quality = load_gated(settings.model, options, gate, settings.registry)
+        try:
+            if not is_address(settings.model):
+                know_steps(runtime, turn.alone)
+        except BaseException:
+            runtime.close()
+            raise
     return LlmDevice(engine_of(runtime, serves=False), quality=quality)
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "believed_steps",
     "compared_steps",
     "guessed_steps",
+    "know_steps",
     "measured_profile",
     "measured_steps",
     "warmed",
@@ -109,6 +110,22 @@ def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
     note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
     return profile_of(runtime.info, fit_step_cost(samples).cost, RowSize.uniform(1), len(samples))
+
+
+def know_steps(runtime: LlmRuntime, alone: Callable[[], None]) -> None:
+    """Measures the steps of a job's model where no profile is stored: from a few small steps no full one follows.
+
+    `alone` waits until no other worker loads or measures on these cores; one of them may have stored it by then.
+    """
+    if stored_profile(runtime.info) is not None:
+        return
+    alone()
+    if stored_profile(runtime.info) is None:
+        keep_profile(measured_steps(runtime, _unheard), _unheard, runtime.info.registry)
+
+
+def _unheard(_note: str) -> None:
+    pass
 
 
 def with_live_cost(

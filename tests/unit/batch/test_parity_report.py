@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fake_llm import FakeLlm
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, _with_tokens, take_receipt
@@ -20,6 +22,10 @@ from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
+from twoshift.engine.llm import LlmEngine
+from twoshift.errors import DeviceLost
+from twoshift.generation import GenerationParams, GenerationRequest, Message
+from twoshift.llm_ports import Step
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring.model_loading import load_model
@@ -207,6 +213,46 @@ def taken(tmp_path: Path, engine: Engine) -> Callable[..., ParityReport]:
 
 GOOD = [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
 LABELS = ["0", "1", "2", "3"]
+
+
+class _Together(FakeLlm):
+    """Does nothing until so many are asked at the same time, and breaks where they never are."""
+
+    least, looks = 0, 10_000
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        if len(self.inside) >= self.least:
+            self.least = 0
+            return super().step(prefill_tokens)
+        self.looks -= 1
+        if not self.looks:
+            raise DeviceLost("they were not asked together")
+        time.sleep(0.001)
+        return Step()
+
+
+def test_answers_of_a_language_model_are_compared_all_at_once(tmp_path: Path) -> None:
+    asked, llm = ["hello", "a fox", "b fox", "c fox"], _Together()
+    pq.write_table(pa.table({"x": asked}), tmp_path / "in.parquet")
+    inputs = (str(tmp_path / "in.parquet"),)
+    settings = JobSettings(inputs=inputs, output=str(tmp_path / "out"), model="smollm", prompt="x", max_tokens=9)
+    files = tuple(resolve(inputs, blobs_for))
+    results = {"text": pa.string(), "finish_reason": pa.string(), "output_tokens": pa.int64()}
+    schema = output_schema(kept_schema(files, blobs_for, ()), results)
+    shards = cut(files, blobs_for, ShardTarget(rows=2))
+    plan = Plan.make(settings, PlannedModel("smollm", "", "fp32", ()), files, shards, schema, RowFigures(0.001))
+    (tmp_path / "out").mkdir()
+    with LlmEngine(llm, llm.cost, serves=False) as engine:
+        params = GenerationParams(temperature=0.0, max_tokens=9)
+        rows = llm.prepare([GenerationRequest((Message("user", each),), params) for each in asked])
+        answers = engine.submit_block(rows).result().columns["text"].tolist()
+        for shard in range(2):
+            same = {"finish_reason": ["length"] * 2, "output_tokens": [9, 9], "error": [None, None]}
+            part = pa.table({"text": [answers[2 * shard], "another text"], **same}, schema=schema)
+            pq.write_table(part, part_location(plan, shard))
+        llm.least = 4
+        found = take_receipt(engine, plan, [0, 1], 4, blobs_for)
+    assert (found.rows, found.unequal, found.passed) == (4, 2, False)
 
 
 def test_parts_that_the_live_path_would_answer_alike(taken: Callable[..., ParityReport]) -> None:

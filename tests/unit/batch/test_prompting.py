@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,7 @@ from fake_llm import FakeLlm
 
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.parity_report import RECEIPT_PROMPTS
 from twoshift.batch.prompting import Template
 from twoshift.batch.result_columns import result_array
 from twoshift.batch.settings import JobSettings, make_settings
@@ -115,9 +118,15 @@ def test_the_first_guess_of_a_job_is_what_its_rows_then_take() -> None:
     llm = FakeLlm(shape, CallCost(0.01, 0.001, per_row_s=0.002))
     with LlmEngine(llm, llm.cost, serves=False) as engine:
         asked = [GenerationRequest(f"{k:03}{'hello' * 10}", GenerationParams(max_tokens=64)) for k in range(128)]
-        guessed_s = LlmDevice(engine, BlockOwner(1)).calibrate(asked).seconds_per_row
+        guessed = LlmDevice(engine, BlockOwner(1)).calibrate(asked)
         took_s = engine.submit_block(llm.prepare(asked)).result().device_s / len(asked)
-    assert guessed_s == pytest.approx(took_s, rel=0.15)
+        before_s = engine.stats().busy_s
+        others = [replace(each, prompt=f"again {each.prompt}") for each in asked[:RECEIPT_PROMPTS]]
+        for each in engine.submit(llm.prepare(others)):
+            each.result()
+        again_s = engine.stats().busy_s - before_s
+    assert guessed.seconds_per_row == pytest.approx(took_s, rel=0.15)
+    assert guessed.recheck_s == pytest.approx(again_s, rel=0.15)
 
 
 def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:

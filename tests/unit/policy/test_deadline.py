@@ -52,6 +52,23 @@ def test_before_any_observation_the_planned_rate_speaks_with_a_wide_margin() -> 
     assert width_s(outlook) > 0.8 * 25.0
 
 
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_what_comes_after_the_last_item_delays_the_end_and_no_worker_shortens_it(is_seen: bool) -> None:
+    usual, later = (DeadlinePolicy(100.0, 10.0, after_s=each) for each in (0.0, 60.0))
+    for policy in (usual, later):
+        for _ in range(50 * is_seen):
+            policy.observed(100, 10.0, 0.0)
+    for workers in (4, 40):
+        before, now = (policy.outlook(2000, workers, 0.0) for policy in (usual, later))
+        assert before.eta_s is not None
+        assert before.laxity_s is not None
+        assert now.eta_s == pytest.approx(before.eta_s + 60.0)
+        assert now.laxity_s == pytest.approx(before.laxity_s - 60.0)
+    needed = usual.outlook(2000, 4, 60.0).workers_needed
+    assert later.outlook(2000, 4, 0.0).workers_needed == needed
+    assert later.outlook(0, 4, 50.0).eta_s == 50.0
+
+
 def test_observations_replace_the_plan() -> None:
     policy = DeadlinePolicy(1000.0, planned_items_per_s=1000.0)
     for _ in range(100):
