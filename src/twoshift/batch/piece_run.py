@@ -40,7 +40,8 @@ class PieceRun:
                 "with --fresh: omit --fresh; the first process starts the job, and the other processes join this job",
             )
         if retry_errors is not None:
-            raise Inapplicable("piece", self._piece, "with --retry-errors: retry the errors in a job without --piece")
+            why = "with --retry-errors: to retry the errors, run the same command without --piece"
+            raise Inapplicable("piece", self._piece, why)
 
     def begin(self, plan: Plan) -> PieceShare:
         """Its share; from now on the others hear of it."""

@@ -53,7 +53,7 @@ def _row(row: Mapping[str, Any], texts: tuple[str, ...], place: int) -> Any:
     """As the model takes it; other fields than a model of texts has are let pass, as the columns of a file are."""
     for name in texts:
         if not isinstance(row.get(name), str):
-            raise InvalidInput(f"rows[{place}].{name}", row.get(name), "a text")
+            raise InvalidInput(f"rows[{place}].{name}", row.get(name), "a string")
     values = tuple(row[name] for name in texts)
     return (values[0] if len(values) == 1 else values) if texts else row
 

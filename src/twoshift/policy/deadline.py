@@ -39,11 +39,11 @@ class DeadlineLimits:
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.target_chance < 1:
-            raise InvalidInput("target_chance", self.target_chance, "a number from 0.5 to below 1")
+            raise InvalidInput("target_chance", self.target_chance, "a number of at least 0.5 and less than 1")
         if not 0 < self.half_life_s < math.inf:
             raise InvalidInput("half_life_s", self.half_life_s, "a finite number of seconds above 0")
         if not 0 <= self.drift < 1:
-            raise InvalidInput("drift", self.drift, "a number from 0 to below 1")
+            raise InvalidInput("drift", self.drift, "a number of at least 0 and less than 1")
         if not 0 < self.planned_error < math.inf:
             raise InvalidInput("planned_error", self.planned_error, "a finite number above 0")
         if not self.slowest_factor >= 1:

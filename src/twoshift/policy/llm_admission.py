@@ -135,7 +135,7 @@ class LlmAdmissionPolicy:
                 why = why or ": the KV cache is full"
             else:
                 return steps, why
-        raise AssertionError("a request must have room once no other sequence is left")
+        raise AssertionError("a request must fit into the KV cache once no other sequence is left")
 
 
 def _as_they_end(load: LlmLoad) -> Iterator[tuple[int, int, float]]:

@@ -57,7 +57,7 @@ class JobSpec:
         for field in ("preemptions_per_hour", "restart_s", "noise", "price_usd_per_hour"):
             _require(field, getattr(self, field), 0, math.inf, "a finite number, 0 or more")
         for field in ("straggler_share", "spot_discount"):
-            _require(field, getattr(self, field), 0, 1, "a number from 0 to below 1")
+            _require(field, getattr(self, field), 0, 1, "a number of at least 0 and less than 1")
         for field in ("straggler_factor", "speculate_factor"):
             _require(field, getattr(self, field), 1, math.inf, "a finite number of 1 or more")
         if not 1 <= self.workers <= _MOST_WORKERS:

@@ -185,8 +185,8 @@ def _check(spec: LanesSpec) -> None:
     if events > _MOST_EVENTS:
         most_s = _MOST_EVENTS / events * seconds
         if spec.trace:
-            fit = f"only {most_s:.3g}s of the {seconds:.3g}s of this trace"
-            raise Malformed("trace", f"fewer requests; at this --load, {fit} can be simulated")
+            fit = f"at most {most_s:.3g}s of requests at this --load, but the trace has {seconds:.3g}s"
+            raise Malformed("trace", f"{fit}; shorten the trace")
         accepted = f"at most {most_s:.3g}s: one simulation can have at most {_MOST_EVENTS:,} rows or calls"
         raise InvalidInput("seconds", f"{seconds:g}s", accepted)
 

@@ -115,8 +115,9 @@ class PostgresSource:
         kind, is_unique = found
         if kind not in _WHOLE or not is_unique:
             session.close()
-            accepted = f"a unique column of whole numbers, such as a serial key; this column has the type {kind}"
-            raise InvalidInput("cursor", self._cursor, accepted if is_unique else f"{accepted} and is not unique")
+            but = "" if is_unique else ", and its values need not be unique"
+            accepted = f"a unique column of whole numbers, such as a serial key; this column has the type {kind}{but}"
+            raise InvalidInput("cursor", self._cursor, accepted)
         channel = self._sql.Identifier(self._table.rpartition(".")[2])
         session.execute(self._sql.SQL("LISTEN {}").format(channel))
         return session

@@ -73,7 +73,7 @@ class JobPages:
         """First the model and the input, then its columns and what the job would take."""
         if not visit.session.may(Access.BATCH):
             raise Forbidden(
-                "this login cannot submit jobs: log in with a key that has the scope batch, and without Read-only"
+                "this login cannot submit jobs: log in again with a key of the scope batch, and do not select Read-only"
             )
         return await self._form(visit, visit.query)
 

@@ -108,7 +108,7 @@ def test_an_instance_that_does_not_fit_is_named(inputs: Any, instance: Any) -> N
 def test_token_ids_are_refused_where_a_model_takes_texts(inputs: Any, instance: Any) -> None:
     with pytest.raises(InvalidInput, match=r"instances\[0\]\.text: 'token ids' .*allow_token_ids"):
         rows_of(_info(inputs), [instance])
-    with pytest.raises(InvalidInput, match=r"instances\[0\]\.text: 7 cannot be used; expected a text"):
+    with pytest.raises(InvalidInput, match=r"instances\[0\]\.text: 7 cannot be used; expected a string"):
         rows_of(_info((TEXT,)), [7])
 
 

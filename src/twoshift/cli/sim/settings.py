@@ -154,7 +154,7 @@ class LanesSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     overhead_ms: OverheadMs = None
     item_ms: ItemMs = None
-    max_batch: Annotated[int | None, setting(_MAX_BATCH, _ROWS, shown="32, without --server")] = None
+    max_batch: Annotated[int | None, setting(_MAX_BATCH, _ROWS, shown="32; with --server, its limit")] = None
     slo_ms: Annotated[float | None, setting(_SLO, millis(), shown="50, without --server")] = None
     load: Annotated[
         float,

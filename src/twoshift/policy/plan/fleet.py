@@ -40,7 +40,7 @@ class FleetAsk:
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidInput(name, value, "a finite number, 0 or more")
         if not 0 <= self.spot_discount < 1:
-            raise InvalidInput("spot_discount", self.spot_discount, "a share from 0 to below 1")
+            raise InvalidInput("spot_discount", self.spot_discount, "a share of at least 0 and less than 1")
         if min(self.shard_seconds, self.items / self.rate) > self.window_s:
             accepted = f"at most {self.window_s:g} s, which is the window: several workers cannot share a shard"
             raise InvalidInput("shard_seconds", self.shard_seconds, accepted)

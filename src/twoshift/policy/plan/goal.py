@@ -35,7 +35,7 @@ class GoalAsk:
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(name, getattr(self, name), "a finite number of seconds above 0")
         if not 0 <= self.headroom < 1:
-            raise InvalidInput("headroom", self.headroom, "a share from 0 to below 1")
+            raise InvalidInput("headroom", self.headroom, "a share of at least 0 and less than 1")
         for name in ("margin", "spares"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidInput(name, getattr(self, name), "a finite number, 0 or more")

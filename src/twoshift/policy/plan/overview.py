@@ -45,7 +45,7 @@ class OverviewAsk:
             raise InvalidInput("batch", self.batch, f"a whole number from 1 to {LARGEST_BATCH:,}")
         for name in ("padding", "spot_discount"):
             if not 0 <= getattr(self, name) < 1:
-                raise InvalidInput(name, getattr(self, name), "a share from 0 to below 1")
+                raise InvalidInput(name, getattr(self, name), "a share of at least 0 and less than 1")
         if not 0 < self.utilisation <= 1:
             raise InvalidInput("utilisation", self.utilisation, "a share above 0 and at most 1")
         if not (math.isfinite(self.row_tokens) and self.row_tokens >= 1):

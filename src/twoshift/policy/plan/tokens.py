@@ -93,14 +93,14 @@ def model_lever(params: float, active_params: float) -> Lever:
 def padding_lever(padding_share: float) -> Lever:
     """A batch with 40 % padding wastes 40 % of its compute."""
     if not 0 <= padding_share < 1:
-        raise InvalidInput("padding", padding_share, "a share from 0 to below 1")
+        raise InvalidInput("padding", padding_share, "a share of at least 0 and less than 1")
     return Lever("padding", 1 - padding_share, f"{padding_share:.0%} of the compute no longer spent on padding")
 
 
 def spot_lever(discount: float) -> Lever:
     """The same machine at the spot price."""
     if not 0 <= discount < 1:
-        raise InvalidInput("spot_discount", discount, "a share from 0 to below 1")
+        raise InvalidInput("spot_discount", discount, "a share of at least 0 and less than 1")
     return Lever("spot", 1 - discount, f"{discount:.0%} off the hourly price")
 
 

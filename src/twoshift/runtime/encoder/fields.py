@@ -30,7 +30,7 @@ class Fields:
         """The object in the file; raises InvalidInput where there is none, Broken where it is no JSON object."""
         values = decoded(path)
         if not isinstance(values, dict):
-            raise Broken(f"{path} does not contain a JSON object; copy the file again")
+            raise Broken(f"{path} does not contain a JSON object; replace it with an intact copy of the file")
         return cls(path, values)
 
     @classmethod
@@ -62,7 +62,7 @@ class Fields:
         value = self._values.get(key)
         value = default if value is None else value
         if not isinstance(value, str):
-            raise InvalidInput(f"{self.path}: {key}", value, "a text")
+            raise InvalidInput(f"{self.path}: {key}", value, "a string")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -30,7 +30,7 @@ class EncoderPrompts:
         prompt, name = asked.get("prompt"), asked.get("prompt_name")
         if prompt is not None:
             if not isinstance(prompt, str):
-                raise InvalidInput(f"{where}: prompt", prompt, "a text")
+                raise InvalidInput(f"{where}: prompt", prompt, "a string")
             return prompt
         if name is None:
             return self.default

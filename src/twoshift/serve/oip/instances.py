@@ -47,7 +47,7 @@ def _check_texts(fields: Mapping[str, Any], place: int) -> None:
         if isinstance(value, list):  # another tokenizer's ids have vectors, too: wrong ones
             raise InvalidInput(f"instances[{place}].{name}", "token ids", _NO_IDS)
         if not isinstance(value, str):
-            raise InvalidInput(f"instances[{place}].{name}", value, "a text")
+            raise InvalidInput(f"instances[{place}].{name}", value, "a string")
 
 
 def _in_order(instance: Any, names: tuple[str, ...], place: int) -> dict[str, Any]:
