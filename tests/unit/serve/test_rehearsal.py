@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ SHAPE = LlmShape(context_tokens=1024, kv_tokens=65_536, block_tokens=16, step_to
 COST = CallCost(0.01, 2e-5, per_row_s=1e-4, reading_s=0.004)
 OBJECTIVE = LlmObjective(ttft_s=1.0, tpot_s=0.2)
 ADDED_S, STREAM_S = 0.02, 0.001
+KEEPS_UP_S = 0.002  # a step's real time, in which clients read their replies and ask again
 READ = CallSize.of([1] * 61 + [256])
 
 
@@ -43,6 +45,7 @@ class Hosted(FakeLlm):
         super().add(key, prompt, live)
 
     def step(self, prefill_tokens: int | None = None) -> Step:
+        time.sleep(KEEPS_UP_S)
         streamed = {key for key, each in self.inside.items() if each.live and not each.prompt.whole}
         step = super().step(prefill_tokens)
         if step.seconds is None:
