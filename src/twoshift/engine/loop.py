@@ -260,11 +260,13 @@ class Engine(DeviceLoop):
         return flight
 
     def _fly(self, thread_index: int, flight: Flight) -> None:
-        began_s = time.thread_time()
+        began_s = time.thread_time() if flight.rows else 0.0  # only what live rows cost is learned
         prepared = [*parts_of(flight.rows), *(piece.prepared() for piece in flight.pieces)]
-        if self.on_launch is not None and flight.rows:
-            self.on_launch(flight.rows)
-        flight.formed_s, flight.began_cpu_s = (now_s := time.thread_time()) - began_s, now_s
+        if flight.rows:
+            if self.on_launch is not None:
+                self.on_launch(flight.rows)
+            flight.began_cpu_s = time.thread_time()
+            flight.formed_s = flight.began_cpu_s - began_s
         flight.launched = self._launched(prepared, bool(flight.rows), flight.call.slot)
         if flight.call.slot is not Slot.BACKGROUND:  # where the next one is launched first
             self._land(thread_index)
@@ -282,7 +284,7 @@ class Engine(DeviceLoop):
         flying = self._flying[thread_index]
         flight = flying[0]
         result = waited(flight.launched)
-        landed_s = time.thread_time()
+        landed_s = time.thread_time() if flight.rows else 0.0
         with self._lock:
             ended_s = self._clock()
             flying.popleft()
