@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
@@ -25,6 +25,7 @@ steps = st.integers(16, 16_384)
 
 
 @given(costs, tokens, tokens, slots, steps)
+@example(CallCost(0.0625, 0.001), 12, 2, 2, 16)  # a step of 16.25 tokens
 def test_reading_prompts_never_makes_answers_quicker_than_decoding_alone(
     cost: CallCost, prompt: int, answer: int, sequences: int, step_tokens: int
 ) -> None:

@@ -67,6 +67,8 @@ def generation_rate(
     if sequences < 1 or step_tokens < 1:
         raise InvalidInput("sequences", sequences, "at least 1 sequence, with at least 1 token in each engine step")
     time_s, decoding_s, steps = _cycle(cost, asked, sequences, max(step_tokens, sequences), quantile)
+    # A step's tokens are rounded, which must not make it quicker than one that reads nothing
+    time_s = max(time_s, asked.answer_tokens * cost.seconds(CallSize.uniform(sequences), quantile))
     return GenerationRate(
         sequences,
         output_tokens_per_s=sequences * asked.answer_tokens / time_s,
