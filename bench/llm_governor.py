@@ -44,7 +44,7 @@ class Found:
     def __str__(self) -> str:
         live = ""
         if self.ttft:
-            ttft, tpot = (f"{_p(each, 50):5.1f} / {_p(each, 99):5.1f}" for each in (self.ttft, self.tpot))
+            ttft, tpot = (f"{_p(each, 50):6.2f} / {_p(each, 99):6.2f}" for each in (self.ttft, self.tpot))
             live = f"TTFT {ttft}  TPOT {tpot}"
         return f"{live:46} live {self.live_per_s:7,.0f}  job {self.job_per_s:7,.0f}  {self.note}"
 

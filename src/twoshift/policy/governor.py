@@ -17,6 +17,9 @@ _AT_ONCE, _AT_ONCE_SHARE = 8, 1 / 16  # prompts that begin together, of those th
 _WORTH = 0.5  # of what it takes to read at all: what the tokens of prompts take that begin before others are there
 _PLACES, _PLACES_SHARE = 2, 0.03  # of the sequences, left to live ones that come: nobody has to go for them
 _GIVEN_BACK_STEPS = 16  # in which what one takes too long is given back
+_SAVED_STEPS = 128  # whose part of a slowdown may be saved up to read prompts whole: TPOT is a mean over as many
+_SAVED_SHARE = 0.8  # of that: steps that read prompts are longer for background sequences, too, and not counted
+_LINGERS = 2.0  # times a slowdown's part of a step, up to which sequences that decode stay: to be read anew costs more
 # Of a prompt: a runtime that has forgotten what it read of it would never come to its end
 _MOST_PAUSES, _MOST_PAUSES_BOUNDED = 4, 64  # the latter where --live-slowdown says what live prompts may pay for it
 
@@ -26,6 +29,7 @@ class _Bounds:
     """Limits of the current step."""
 
     step_s: float
+    stay_s: float  # up to which sequences that decode already may stay
     fill_s: float  # up to which background work fills a step: what live prompts take now and then is left out
     admit_s: float  # up to which another sequence is let in
     prefill_tokens: int
@@ -53,6 +57,7 @@ class GovernorPolicy:
         self._quantile = settings.quantile if settings.live_slowdown == math.inf else 0.5
         self._live_s = -math.inf  # when live load was last seen
         self._lent_s = 0.0  # by which steps took longer than TPOT, and others have not given back yet
+        self._saved_s = 0.0  # of what a slowdown leaves, by steps that took less; beside live streams
         self._aborted_s = -math.inf
         self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
@@ -92,12 +97,24 @@ class GovernorPolicy:
         fitting = [each for each in ahead if self._can_ever_fit(each)]
         admitted, reason = self._to_admit(live, running, fitting, bounds, now_s)
         held = [*running, *admitted]
+        if admitted and self._saves(bounds) and self._reads_whole(live, len(held), _unread(held), bounds):
+            self._saved_s -= self._reading_s(live, len(held), _unread(held))
         return self._decision(live, held, bounds, admitted=admitted, too_large=too_large, reason=reason)
 
-    def stepped(self, seconds: float) -> None:
-        """A step with live sequences has ended: TPOT is a mean, so what it took beyond that others give back."""
-        most_s = _GIVEN_BACK_STEPS * self.settings.tpot_s
-        self._lent_s = min(most_s, max(0.0, self._lent_s + seconds - self.settings.tpot_s))
+    def stepped(self, seconds: float, streams: int = 0) -> None:
+        """A step with live sequences has ended: TPOT is a mean, so what it took beyond that others give back.
+
+        `streams` is how many of them it decoded, if neither this step nor the next one reads a prompt.
+        """
+        settings = self.settings
+        most_s = _GIVEN_BACK_STEPS * settings.tpot_s
+        self._lent_s = min(most_s, max(0.0, self._lent_s + seconds - settings.tpot_s))
+        if streams and settings.live_slowdown < math.inf:
+            alone_s = self._alone.seconds(CallSize.uniform(streams), self._quantile)
+            allowed_s = _SAVED_SHARE * (settings.live_slowdown - 1.0) * alone_s
+            saved_s = self._saved_s + alone_s + allowed_s - seconds
+            most_s = self._most_saved_s(alone_s)
+            self._saved_s = min(most_s, max(-most_s, saved_s))
 
     def predicted_s(self, live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> float:
         """Predicted time of a step with these background sequences, of which some prefill this many prompt tokens."""
@@ -113,12 +130,31 @@ class GovernorPolicy:
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
             alone_s = self._alone_s(live)
             step_s = min(settings.tpot_s, settings.live_slowdown * alone_s)
-            fill_s = min(settings.tpot_s - self._lent_s / _GIVEN_BACK_STEPS, step_s)
-            admit_s = alone_s + settings.admit_share * (fill_s - alone_s)
-            return _Bounds(step_s, fill_s, admit_s, settings.prefill_tokens, settings.admit_share)
-        self._lent_s = 0.0
+            stay_s = min(settings.tpot_s, alone_s + _LINGERS * (step_s - alone_s))
+            within_s = settings.tpot_s - self._lent_s / _GIVEN_BACK_STEPS
+            admit_s = alone_s + settings.admit_share * (min(within_s, step_s) - alone_s)
+            fill_s = min(within_s, step_s + max(0.0, self._saved_s))
+            return _Bounds(step_s, stay_s, fill_s, admit_s, settings.prefill_tokens, settings.admit_share)
+        self._lent_s = self._saved_s = 0.0
         step_s = math.inf if settings.idle_step_s is None else settings.idle_step_s
-        return _Bounds(step_s, step_s, step_s, settings.idle_prefill_tokens, 1.0)
+        return _Bounds(step_s, step_s, step_s, step_s, settings.idle_prefill_tokens, 1.0)
+
+    def _saves(self, bounds: _Bounds) -> bool:
+        """Whether prompts are read by what steps beside live streams have saved of a slowdown."""
+        return self.settings.live_slowdown < math.inf and bounds.admit_share < 1.0
+
+    def _most_saved_s(self, alone_s: float) -> float:
+        return _SAVED_STEPS * (self.settings.live_slowdown - 1.0) * alone_s
+
+    def _reads_whole(self, live: LiveLoad, count: int, unread: Sequence[int], bounds: _Bounds) -> bool:
+        decoding_s = self.predicted_s(live, count, 0, 0)
+        return decoding_s + self._reading_s(live, count, unread) <= bounds.fill_s
+
+    def _reading_s(self, live: LiveLoad, count: int, unread: Sequence[int]) -> float:
+        """By how much longer a step takes because it reads these prompts, as far as one step may."""
+        most = self.settings.prefill_tokens
+        tokens = min(most, sum(unread))
+        return self.predicted_s(live, count, len(unread), tokens) - self.predicted_s(live, count, 0, 0)
 
     def _can_ever_fit(self, sequence: BackgroundSequence) -> bool:
         return sequence.kv_tokens <= self.settings.kv_mark_tokens
@@ -137,7 +173,7 @@ class GovernorPolicy:
         Live prompts make a step or two longer; sequences that only decode hardly add to such a step, and stay.
         """
         most = max(0, min(len(running), self.settings.max_sequences - live.running - live.waiting))
-        room = _largest(most, lambda count: self._fits(live.decoding(), count, (), 0, bounds.step_s))
+        room = _largest(most, lambda count: self._fits(live.decoding(), count, (), 0, bounds.stay_s))
         free = self.settings.kv_mark_tokens - live.kv_tokens - live.waiting_kv_tokens
         free -= sum(each.kv_tokens for each in running)
         excess = len(running) - room
@@ -238,12 +274,21 @@ class GovernorPolicy:
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
             if not self._fits(live.decoding(), count, (), 0, bounds.admit_s):
                 break
-            if not self._fits(live, count, more, most, bounds.fill_s):
+            if not self._fits(live, count, more, most, bounds.fill_s) or self._must_save(live, count, more, bounds):
                 return admitted, True
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
         return admitted, False
+
+    def _must_save(self, live: LiveLoad, count: int, unread: Sequence[int], bounds: _Bounds) -> bool:
+        """Whether prompts wait until steps have saved what it takes to read them whole.
+
+        As little as a token a step costs no less in all. Where all that may be saved is too little, they come in so.
+        """
+        if not self._saves(bounds) or self._saved_s >= self._most_saved_s(self._alone_s(live)):
+            return False
+        return not self._reads_whole(live, count, unread, bounds)
 
     def _places(self, share: float) -> int:
         """Number of sequences that the engine may hold; some slots stay free for live sequences."""

@@ -525,12 +525,54 @@ def test_a_step_with_a_live_prompt_does_not_keep_later_ones_from_reading() -> No
     assert len(decided[-1].admit) >= 2
 
 
-def test_prompts_that_cannot_be_read_beside_live_streams_come_in_token_by_token_several_at_a_time() -> None:
-    policy = GovernorPolicy(READING, replace(SETTINGS, live_slowdown=1.2, admit_prefill_tokens=1))
-    running = [prompt(0, 250)]
-    decision = policy.decide(LiveLoad(running=8), running, [prompt(key, 250) for key in range(1, 20)], 0.0)
-    assert len(decision.admit) >= 5
+def test_prompts_wait_until_steps_have_saved_what_it_takes_to_read_them_whole() -> None:
+    policy = GovernorPolicy(READING, replace(SETTINGS, tpot_s=0.1, live_slowdown=1.2))
+    live, waiting, steps = LiveLoad(running=8), [prompt(key, 250) for key in range(20)], 0
+    alone_s = policy.predicted_s(live, 0, 0, 0)
+    while not (decision := policy.decide(live, [], waiting, 0.0)).admit:
+        steps += 1
+        policy.stepped(alone_s, 8)
+    read_s = policy.predicted_s(live, 1, 1, 250) - alone_s
+    assert read_s <= (0.8 * steps + 1) * 0.2 * alone_s <= read_s + 0.2 * alone_s, "the step's own part among it"
+    assert decision.prefill_tokens == 250
+    running = [replace(decoding(key), generated_tokens=1) for key in decision.admit]
+    assert policy.decide(live, running, waiting[len(running) :], 0.0).admit == (), "and that is spent"
+
+
+def test_prompts_come_in_token_by_token_where_all_that_may_be_saved_is_too_little() -> None:
+    policy = GovernorPolicy(READING, replace(SETTINGS, live_slowdown=1.02, admit_prefill_tokens=1))
+    waiting, live = [prompt(key, 250) for key in range(20)], LiveLoad(running=8)
+    while not (decision := policy.decide(live, [], waiting, 0.0)).admit:
+        policy.stepped(policy.predicted_s(live, 0, 0, 0), 8)
     assert decision.prefill_tokens == 1
+
+
+@pytest.mark.parametrize(("streams", "slowdown"), [(1, 1.05), (8, 1.05), (24, 1.05), (8, 1.2), (8, 2.0)])
+def test_steps_are_no_slower_on_the_average_than_a_slowdown_allows(streams: int, slowdown: float) -> None:
+    settings = replace(SETTINGS, tpot_s=0.1, kv_capacity_tokens=10**6, live_slowdown=slowdown)
+    policy = GovernorPolicy(READING, settings)
+    engine, took_s = Engine(policy, [prompt(key, 250, 128) for key in range(1000)]), list[float]()
+    live = LiveLoad(running=streams)
+    for number in range(4000):
+        decision = engine.step(live, 0.01 * number)
+        reading = engine.reading(decision.prefill_tokens)
+        took_s.append(policy.predicted_s(live, len(engine.running), len(reading), sum(reading)))
+        policy.stepped(took_s[-1], 0 if reading else streams)
+        engine.advance(decision.prefill_tokens)
+    alone_s = policy.predicted_s(live, 0, 0, 0)
+    assert sum(took_s) / len(took_s) <= slowdown * alone_s
+    assert sum(took_s) / len(took_s) >= (1 + 0.6 * (slowdown - 1)) * alone_s, "and it is made use of"
+    assert not engine.aborts
+
+
+def test_sequences_that_decode_stay_while_they_slow_live_ones_little_more_than_allowed() -> None:
+    cost = Hinge(floor_s=0.0, overhead_s=0.010, row_s=0.0001, token_s=0.0)
+    policy = GovernorPolicy(cost, replace(SETTINGS, live_slowdown=1.05))
+    running = [decoding(key) for key in range(20)]
+    stay = len(running) - len(policy.decide(LIVE, running, [], 0.0).abort)
+    admitted = policy.decide(LIVE, [], [prompt(key, 1, 4) for key in range(60)], 5.0).admit
+    assert stay == 10, "twice what the slowdown leaves"
+    assert 1 <= len(admitted) <= 5
 
 
 def test_a_slowdown_is_one_of_steps_of_live_streams_alone_and_says_where_it_leaves_nothing() -> None:
@@ -541,4 +583,7 @@ def test_a_slowdown_is_one_of_steps_of_live_streams_alone_and_says_where_it_leav
     assert decision.reason == (
         "the live slowdown limit of 1.05 leaves no capacity for background sequences beside 8 live streams"
     )
-    assert GovernorPolicy(beside, settings, beside).decide(LiveLoad(running=8), [], [prompt(0)], 0.0).admit == (0,)
+    roomy = GovernorPolicy(beside, settings, beside)
+    for _ in range(64):
+        roomy.stepped(beside.seconds(CallSize.uniform(8)), 8)
+    assert roomy.decide(LiveLoad(running=8), [], [prompt(0)], 0.0).admit == (0,)

@@ -186,8 +186,9 @@ class LlmEngine(DeviceLoop):
                 shared = _has_background(step.tokens, inside)
                 read, reads_next = (sum(n > 1 for n in each.values()) for each in (step.tokens, step.begun))
                 self.curves.observed(size, step.seconds, ended_s, shared, reads_next > 0, read)
-                if any(isinstance(inside.get(key), Live) for key in step.tokens):
-                    self._governor.stepped(step.seconds)
+                streams = sum(isinstance(inside.get(key), Live) for key in step.tokens)
+                if streams:
+                    self._governor.stepped(step.seconds, 0 if read or reads_next else streams)
             settle = self._outcomes.took(step, inside, self._clock())
             self._table.begun(step.begun)
         wake_all([wake for act in settle if (wake := act()) is not None])
