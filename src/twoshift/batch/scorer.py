@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from twoshift.batch.plan import Plan, part_location, plan_location
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import BegunWindow, Tally
 from twoshift.engine.blocks import BlockTaker
+from twoshift.engine.host_turns import host_turns_of
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken
 from twoshift.ports import Blobs
@@ -68,6 +69,7 @@ class ShardScorer:
         self._kind = kind_of(plan.settings)
         self._rows = self._kind.rows(engine, plan, blobs_for, owner)
         self._written = 0  # rows of the input
+        self._turns = host_turns_of(engine)
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
 
     def score(self, shard: int, stop: threading.Event, was_read: Callable[[], None]) -> tuple[PartStats, bool]:
@@ -138,8 +140,8 @@ class ShardScorer:
         with ThreadPoolExecutor(1, "twoshift-write") as writes:
             try:
                 for batch in self._rows.windows(shard, stop):
-                    begun.append(self._prepare.submit(self._rows.begin, batch))
-                    written.append(writes.submit(settle, begun[-1]))
+                    begun.append(self._prepare.submit(self._begin, batch))
+                    written.append(writes.submit(self._counted, settle, begun[-1]))
                     if len(written) > _AHEAD:
                         written.popleft().result()
                 was_read()
@@ -153,6 +155,17 @@ class ShardScorer:
                     _abandon(window)
                 writer.discard()
                 raise
+
+    def _begin(self, batch: Any) -> BegunWindow:
+        begin: Callable[[Any], BegunWindow] = self._rows.begin
+        return begin(batch) if self._turns is None else self._turns.take(begin, batch)
+
+    def _counted(self, settle: Callable[[Future[BegunWindow]], None], window: Future[BegunWindow]) -> None:
+        """What it takes of the interpreter is the job's, too."""
+        began_s = time.thread_time()
+        settle(window)
+        if self._turns is not None:
+            self._turns.also(time.thread_time() - began_s)
 
     def _stats(self, shard: int, tally: Tally, began_s: float) -> PartStats:
         return PartStats(

@@ -26,6 +26,7 @@ class Flight:
     pieces: list[BlockPiece]
     began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
     launched: Launched | Exception = _NOT_YET
+    is_watched: bool = False  # what it takes of the processor is measured
     formed_s: float = 0.0  # of the processor, until its launch
     began_cpu_s: float = 0.0  # its thread's processor time at its launch
 

@@ -260,11 +260,12 @@ class Engine(DeviceLoop):
         return flight
 
     def _fly(self, thread_index: int, flight: Flight) -> None:
-        began_s = time.thread_time() if flight.rows else 0.0  # only what live rows cost is learned
+        flight.is_watched = bool(flight.rows) or self.host_time.turns is not None
+        began_s = time.thread_time() if flight.is_watched else 0.0
         prepared = [*parts_of(flight.rows), *(piece.prepared() for piece in flight.pieces)]
-        if flight.rows:
-            if self.on_launch is not None:
-                self.on_launch(flight.rows)
+        if self.on_launch is not None and flight.rows:
+            self.on_launch(flight.rows)
+        if flight.is_watched:
             flight.began_cpu_s = time.thread_time()
             flight.formed_s = flight.began_cpu_s - began_s
         flight.launched = self._launched(prepared, bool(flight.rows), flight.call.slot)
@@ -284,7 +285,7 @@ class Engine(DeviceLoop):
         flying = self._flying[thread_index]
         flight = flying[0]
         result = waited(flight.launched)
-        landed_s = time.thread_time() if flight.rows else 0.0
+        landed_s = time.thread_time() if flight.is_watched else 0.0
         with self._lock:
             ended_s = self._clock()
             flying.popleft()
@@ -310,10 +311,10 @@ class Engine(DeviceLoop):
                 self._recovery.recover(flight.rows, flight.pieces, result)
             else:
                 deliver(flight.rows, flight.pieces, result, elapsed_s)
-                if flight.rows and not flight.pieces:
-                    delivered_s = time.thread_time() - landed_s
-                    ran_s = landed_s - flight.began_cpu_s
-                    self.host_time.observed(len(flight.rows), flight.formed_s, ran_s, delivered_s)
+                if flight.is_watched:
+                    ran_s, delivered_s = landed_s - flight.began_cpu_s, time.thread_time() - landed_s
+                    rows, background = len(flight.rows), sum(map(len, flight.pieces))
+                    self.host_time.observed(rows, background, flight.formed_s, ran_s, delivered_s)
         except BaseException as error:
             flight.abandon(as_broken(error))
             raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn
 
+from twoshift.engine.host_turns import host_turns_beside
 from twoshift.error_codec import encode_error
 from twoshift.errors import Broken
 from twoshift.extras import missing_from, needed
@@ -88,6 +89,8 @@ async def _serve(
 ) -> None:
     """The front that has started it, and every other one that connects."""
     answering, loop = Answering(model, board=board), asyncio.get_running_loop()
+    if isinstance(model, ServedModel):
+        model.engine.host_time.turns = host_turns_beside(threading.get_ident(), os.getppid())
     await connect_front(answering, live)
     listening.setblocking(False)
     while True:

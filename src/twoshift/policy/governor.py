@@ -113,7 +113,7 @@ class GovernorPolicy:
             alone_s = self._alone.seconds(CallSize.uniform(streams), self._quantile)
             allowed_s = _SAVED_SHARE * (settings.live_slowdown - 1.0) * alone_s
             saved_s = self._saved_s + alone_s + allowed_s - seconds
-            most_s = self._most_saved_s(alone_s)
+            most_s = _most_saved_s(settings, alone_s)
             self._saved_s = min(most_s, max(-most_s, saved_s))
 
     def predicted_s(self, live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> float:
@@ -142,9 +142,6 @@ class GovernorPolicy:
     def _saves(self, bounds: _Bounds) -> bool:
         """Whether prompts are read by what steps beside live streams have saved of a slowdown."""
         return self.settings.live_slowdown < math.inf and bounds.admit_share < 1.0
-
-    def _most_saved_s(self, alone_s: float) -> float:
-        return _SAVED_STEPS * (self.settings.live_slowdown - 1.0) * alone_s
 
     def _reads_whole(self, live: LiveLoad, count: int, unread: Sequence[int], bounds: _Bounds) -> bool:
         decoding_s = self.predicted_s(live, count, 0, 0)
@@ -286,7 +283,7 @@ class GovernorPolicy:
 
         As little as a token a step costs no less in all. Where all that may be saved is too little, they come in so.
         """
-        if not self._saves(bounds) or self._saved_s >= self._most_saved_s(self._alone_s(live)):
+        if not self._saves(bounds) or self._saved_s >= _most_saved_s(self.settings, self._alone_s(live)):
             return False
         return not self._reads_whole(live, count, unread, bounds)
 
@@ -349,6 +346,10 @@ class GovernorPolicy:
             return together <= bounds.prefill_tokens and self._fits(live, len(held), unread, most, bounds.fill_s)
 
         return max(1, live.prefill_tokens, _largest(max(unread), keeps))
+
+
+def _most_saved_s(settings: GovernorSettings, alone_s: float) -> float:
+    return _SAVED_STEPS * (settings.live_slowdown - 1.0) * alone_s
 
 
 def _step(live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> CallSize:

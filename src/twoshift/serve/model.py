@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from twoshift.endpoints.facts import check_rows, least_lengths
 from twoshift.engine import Engine, RowResult
+from twoshift.engine.host_turns import host_turns_beside
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TryLater
 from twoshift.policy.body_guess import BodyGuess
@@ -93,6 +95,7 @@ class ServedModel:
     def start(self, completions: Completions) -> None:
         """Its engine runs already; its results come back by these."""
         self._completions = completions
+        self.engine.host_time.turns = host_turns_beside(threading.get_ident())
 
     def derived_now(self) -> Derived:
         """From the curve as learned so far."""

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from twoshift.engine.host_turns import HostTurns, host_turns_beside
+
+
+class Clocks:
+    """Of people, of a thread that works and of a loop that is busy for a part of the time."""
+
+    def __init__(self, live: float) -> None:
+        self.now_s, self.worked_s, self.live, self.rested_s = 0.0, 0.0, live, 0.0
+
+    def turns(self) -> HostTurns:
+        return HostTurns(lambda: self.live * self.now_s, lambda: self.now_s, lambda: self.worked_s, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.rested_s += seconds
+
+    def work(self, seconds: float) -> float:
+        self.now_s += seconds
+        self.worked_s += seconds
+        return seconds
+
+
+def test_work_gives_what_it_gives_and_rests_beside_live_requests() -> None:
+    clocks = Clocks(live=0.2)
+    turns = clocks.turns()
+    for _ in range(1000):
+        assert turns.take(clocks.work, 0.002) == 0.002
+    assert 0.15 <= clocks.worked_s / clocks.now_s <= 0.25
+
+
+def test_work_that_fails_has_had_its_turn() -> None:
+    clocks = Clocks(live=0.5)
+    turns = clocks.turns()
+
+    def fails() -> None:
+        clocks.work(0.1)
+        raise ValueError("no")
+
+    turns.take(clocks.work, 0.1)
+    with pytest.raises(ValueError, match="no"):
+        turns.take(fails)
+    assert clocks.rested_s > 0.1
+    assert turns.take(clocks.work, 0.1) == 0.1
+
+
+def test_what_other_threads_do_for_a_job_counts_too() -> None:
+    alone, helped = Clocks(live=0.2), Clocks(live=0.2)
+    for clocks in (alone, helped):
+        turns = clocks.turns()
+        for _ in range(500):
+            turns.take(clocks.work, 0.002)
+            if clocks is helped:
+                turns.also(0.002)
+    assert helped.rested_s > 1.5 * alone.rested_s
+
+
+def test_only_one_piece_of_work_is_done_at_a_time() -> None:
+    turns, inside, most = Clocks(live=0.0).turns(), [0], [0]
+
+    def work() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.002)
+        inside[0] -= 1
+
+    threads = [threading.Thread(target=turns.take, args=(work,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1]
+
+
+def test_a_real_loop_is_seen_at_work() -> None:
+    turns, stop = host_turns_beside(threading.get_ident()), threading.Event()
+    if turns is None:
+        pytest.skip("this system does not tell a thread's time")
+    done = threading.Thread(target=lambda: (turns.take(sum, range(100)), stop.set()))
+    done.start()
+    while not stop.is_set():  # this thread is the loop, and busy
+        sum(range(1000))
+    done.join(60)
