@@ -86,11 +86,11 @@ def quick() -> list[Cell]:
         Served("echo", 100, 1): (
             (32, "closed:200:now"), (32, "closed:200:after"), (32, "open:1.4"), (32, "open:3"), (32, "burst"),
         ),
-        Served("echo", 20, 1): ((1, "open:0.7"), (1, "closed:32:now")),
+        Served("echo", 20, 1): ((1, "open:0.7"), (1, "open:0.7", True), (1, "closed:32:now")),
         Served("slow", 20, 1): ((1, "closed:32:now"), (1, "open:1")),
         Served("slow", 100, 1): ((1, "closed:1000:after"), (1, "open:10")),
         Served("minilm", 100, 1): ((1, "closed:200:now"), (1, "open:1.4"), (1, "open:1.4", True)),
-        Served("echo", 100, 2): ((32, "closed:200:now"),),
+        Served("echo", 100, 2): ((32, "closed:200:now"), (1, "open:0.7", True)),
         Served("minilm", 100, 2): ((1, "closed:200:after"),),
     }  # fmt: skip
     return [Cell(served, *each) for served, cells in chosen.items() for each in cells]
