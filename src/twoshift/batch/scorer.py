@@ -23,7 +23,7 @@ from twoshift.batch.plan import Plan, part_location, plan_location
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import BegunWindow, Tally
 from twoshift.engine.blocks import BlockTaker
-from twoshift.engine.host_turns import host_turns_of
+from twoshift.engine.host_turns import host_turns_of, owed_share_of
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken
 from twoshift.ports import Blobs
@@ -69,7 +69,7 @@ class ShardScorer:
         self._kind = kind_of(plan.settings)
         self._rows = self._kind.rows(engine, plan, blobs_for, owner)
         self._written = 0  # rows of the input
-        self._turns = host_turns_of(engine)
+        self._turns, self._engine, self._owner = host_turns_of(engine), engine, owner
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
 
     def score(self, shard: int, stop: threading.Event, was_read: Callable[[], None]) -> tuple[PartStats, bool]:
@@ -158,7 +158,10 @@ class ShardScorer:
 
     def _begin(self, batch: Any) -> BegunWindow:
         begin: Callable[[Any], BegunWindow] = self._rows.begin
-        return begin(batch) if self._turns is None else self._turns.take(begin, batch)
+        if self._turns is None:
+            return begin(batch)
+        is_owed = self._owner is not None and self._owner.owed
+        return self._turns.take(begin, batch, owed_share=owed_share_of(self._engine) if is_owed else 0.0)
 
     def _counted(self, settle: Callable[[Future[BegunWindow]], None], window: Future[BegunWindow]) -> None:
         """What it takes of the interpreter is the job's, too."""

@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.host_time import HostTime
 from twoshift.policy.host_turns import HostTurnsPolicy
+from twoshift.policy.lane_values import LaneLimits
 
-__all__ = ["HostTurns", "host_turns_beside", "host_turns_of"]
+__all__ = ["HostTurns", "host_turns_beside", "host_turns_of", "owed_share_of"]
 
 _T = TypeVar("_T")
 
@@ -32,15 +33,15 @@ class HostTurns:
         self._policy, self._turn = HostTurnsPolicy(), threading.Lock()
         self._loop_s, self._clock, self._worked_s, self._sleep = loop_s, clock, worked_s, sleep
 
-    def take(self, work: Callable[..., _T], *given: Any) -> _T:
-        """What it gives, in its turn."""
+    def take(self, work: Callable[..., _T], *given: Any, owed_share: float = 0.0) -> _T:
+        """What it gives, in its turn; it has at least that share of a core."""
         with self._turn:
             began_s = self._worked_s()
             try:
                 return work(*given)
             finally:
                 self._policy.worked(self._worked_s() - began_s)
-                if rest_s := self._policy.rest_s(self._clock(), self._loop_s()):
+                if rest_s := self._policy.rest_s(self._clock(), self._loop_s(), owed_share):
                     self._sleep(rest_s)
 
     def also(self, seconds: float) -> None:
@@ -76,8 +77,16 @@ class _Served(Protocol):
 
     host_time: HostTime
 
+    @property
+    def limits(self) -> LaneLimits: ...
+
 
 def host_turns_of(engine: BlockTaker) -> HostTurns | None:
     """Of an engine whose live requests are answered in this process; None where there are none."""
     turns = engine.host_time.turns if isinstance(engine, _Served) else None
     return turns if isinstance(turns, HostTurns) else None
+
+
+def owed_share_of(engine: BlockTaker) -> float:
+    """Of a core, that work has which would miss its deadline; as of the device."""
+    return engine.limits.min_share if isinstance(engine, _Served) else 0.0

@@ -39,7 +39,9 @@ class ScaleLog:
         except OSError:
             self._lock.close()
             raise InvalidInput(
-                "scale_log", str(path), "another folder (--scale-log): another server writes to this file"
+                "scale_log",
+                str(path),
+                "a file that no other server writes to (--scale-log); another server writes to this file",
             ) from None
 
     @property

@@ -29,14 +29,17 @@ class HostTurnsPolicy:
         """Background work took so much of the interpreter."""
         self._worked_s += seconds
 
-    def rest_s(self, now_s: float, loop_s: float) -> float:
-        """How long background work rests now; `loop_s` is what the loop has had of the processor since it began."""
+    def rest_s(self, now_s: float, loop_s: float, owed_share: float = 0.0) -> float:
+        """How long background work rests now; `loop_s` is what the loop has had of the processor since it began.
+
+        `owed_share` is what the work has in any case, because it would miss its deadline.
+        """
         passed_s = now_s - self._looked_s
         if passed_s >= _LOOK_S:
             live = (loop_s - self._loop_s) / passed_s
             self.share = 1.0 if live < _QUIET else max(_LEAST, 1.0 - _LEAVES * live)
             self._looked_s, self._loop_s = now_s, loop_s
-        worked_s, self._worked_s = self._worked_s, 0.0
+        share, worked_s, self._worked_s = max(self.share, owed_share), self._worked_s, 0.0
         began_s = max(self._paid_s, now_s - worked_s)
-        self._paid_s = min(now_s + _MOST_REST_S, began_s + worked_s / self.share)
-        return max(0.0, self._paid_s - now_s) if self.share < 1.0 else 0.0
+        self._paid_s = min(now_s + _MOST_REST_S, began_s + worked_s / share)
+        return max(0.0, self._paid_s - now_s) if share < 1.0 else 0.0

@@ -60,6 +60,14 @@ def test_what_other_threads_do_for_a_job_counts_too() -> None:
     assert helped.rested_s > 1.5 * alone.rested_s
 
 
+def test_work_that_would_miss_its_deadline_has_its_share_in_any_case() -> None:
+    clocks = Clocks(live=0.9)
+    turns = clocks.turns()
+    for _ in range(1000):
+        turns.take(clocks.work, 0.002, owed_share=0.2)
+    assert 0.18 <= clocks.worked_s / clocks.now_s <= 0.22
+
+
 def test_only_one_piece_of_work_is_done_at_a_time() -> None:
     turns, inside, most = Clocks(live=0.0).turns(), [0], [0]
 

@@ -143,7 +143,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60.0
     restart: Annotated[float, setting("Time until a lost worker is replaced.", duration(zero=True), shown="60s")] = 60.0
     straggler_margin: Annotated[
-        float, setting("Extra work for slow shards at the end, as a share of the job.", share(most=10.0))
+        float,
+        setting("Allowance for slow shards at the end of the job, as a share of the job's work.", share(most=10.0)),
     ] = 0.1
 
 

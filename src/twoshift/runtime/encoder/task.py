@@ -158,7 +158,7 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
     """The kinds of the modules and their folders, in order; raises InvalidInput for one that is not known."""
     listed = decoded(path)
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise Broken(f"{path} is damaged; expected a list of modules: copy the file again")
+        raise Broken(f"{path} does not contain a list of modules; replace it with an intact copy of the file")
     found = []
     for each in listed:
         module = Fields(path, each)
