@@ -144,7 +144,7 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     restart: Annotated[float, setting("Time until a lost worker is replaced.", duration(zero=True), shown="60s")] = 60.0
     straggler_margin: Annotated[
         float,
-        setting("Allowance for slow shards at the end of the job, as a share of the job's work.", share(most=10.0)),
+        setting("Allowance for slow shards at the end of a job, as a share of its work.", share(most=10.0)),
     ] = 0.1
 
 
