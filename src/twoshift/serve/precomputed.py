@@ -158,11 +158,8 @@ class Precomputed:
         _require_available(looked)
         place, field = left[0], keys.field.format(left[0])
         if looked[place].found is Found.UNKEYED:
-            raise InvalidInput(
-                field,
-                None,
-                f"a value of the key column {self.rules.key}: this server computes no answers live, and finds stored ones by it",
-            )
+            why = "this server computes no answers live, and finds stored answers by this key"
+            raise InvalidInput(field, None, f"a value of the key column {self.rules.key}: {why}")
         accepted = f"a key with a precomputed answer; {looked[place].why}, and this server computes no answers live"
         raise NotFound(field, keys.values[place], accepted)
 
