@@ -231,7 +231,7 @@ class JobQueue:
     def _settle(self, job_id: str, running: HostedJob, move: JobMove, reason: str) -> bool:
         """Until the store knows it; the next server finds it running, and goes on, where this one ends first.
 
-        Whether it was so: a job that was paused or cancelled meanwhile stays as it is.
+        Whether it was so: a job that was cancelled meanwhile stays so, and one that was paused, unless all is done.
         """
         has_moved = False
         while running.is_ours:
@@ -239,6 +239,8 @@ class JobQueue:
                 if running.now is not None:
                     self._jobs.store.progressed({job_id: running.progress(running.now)})
                 has_moved = self._jobs.store.move(job_id, move, reason) or has_moved  # its log may need another try
+                if not has_moved and move is JobMove.FINISH:
+                    self._jobs.store.move(job_id, JobMove.FINISH_PAUSED, reason)
                 if has_moved:
                     self._jobs.store.note(job_id, f"{move.after}: {reason}" if reason else str(move.after))
                 break

@@ -14,7 +14,7 @@ from twoshift.engine.host_time import HostTime
 from twoshift.policy.host_turns import HostTurnsPolicy
 from twoshift.policy.lane_values import LaneLimits
 
-__all__ = ["HostTurns", "host_turns_beside", "host_turns_of", "owed_share_of"]
+__all__ = ["HostTurns", "host_turns_beside", "host_turns_of", "owed_share_of", "ran_s"]
 
 _T = TypeVar("_T")
 
@@ -25,12 +25,13 @@ class HostTurns:
     def __init__(
         self,
         loop_s: Callable[[], float],
+        live_slowdown: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         worked_s: Callable[[], float] = time.thread_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`loop_s`: what the loop has had of the processor."""
-        self._policy, self._turn = HostTurnsPolicy(), threading.Lock()
+        """`loop_s`: what the loop has had of the processor. `live_slowdown` as the policy has it."""
+        self._policy, self._turn = HostTurnsPolicy(live_slowdown), threading.Lock()
         self._loop_s, self._clock, self._worked_s, self._sleep = loop_s, clock, worked_s, sleep
 
     def take(self, work: Callable[..., _T], *given: Any, owed_share: float = 0.0) -> _T:
@@ -49,7 +50,7 @@ class HostTurns:
         self._policy.worked(seconds)
 
 
-def host_turns_beside(thread: int, front: int | None = None) -> HostTurns | None:
+def host_turns_beside(thread: int, limits: LaneLimits, front: int | None = None) -> HostTurns | None:
     """Beside the loop of that thread, and of the process that sends it requests and has the same cores.
 
     None where the system does not tell a thread's time.
@@ -59,12 +60,13 @@ def host_turns_beside(thread: int, front: int | None = None) -> HostTurns | None
     clock = time.pthread_getcpuclockid(thread)
     times = Path(f"/proc/{front}/schedstat")  # of its first thread, which has its loop
     if front is None or not times.exists():
-        return HostTurns(lambda: time.clock_gettime(clock))
+        return HostTurns(lambda: time.clock_gettime(clock), limits.live_slowdown)
     cores = len(os.sched_getaffinity(0))
-    return HostTurns(lambda: time.clock_gettime(clock) + _ran_s(times) / cores)
+    return HostTurns(lambda: time.clock_gettime(clock) + ran_s(times) / cores, limits.live_slowdown)
 
 
-def _ran_s(times: Path) -> float:
+def ran_s(times: Path) -> float:
+    """What a thread has had of the processor, by its file."""
     try:
         return int(times.read_bytes().split(maxsplit=1)[0]) / 1e9
     except (OSError, ValueError, IndexError):  # it is gone, and we are in a moment

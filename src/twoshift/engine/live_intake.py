@@ -177,8 +177,12 @@ class _Sized(NamedTuple):
 
 
 def _asks_more(each: _Sized, refused: _Sized) -> bool:
-    """Whether a single row has no more time than one that was refused just now, and is no shorter."""
-    if len(each.lengths) != 1 or each.asked.deadline_s > refused.asked.deadline_s:
+    """Whether a single row has no more time than one like it that was refused just now, and is no shorter."""
+    if (
+        len(each.lengths) != 1
+        or each.signature != refused.signature
+        or each.asked.deadline_s > refused.asked.deadline_s
+    ):
         return False
     return each.lengths[0] >= refused.lengths[0]
 

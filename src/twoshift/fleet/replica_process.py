@@ -90,7 +90,8 @@ async def _serve(
     """The front that has started it, and every other one that connects."""
     answering, loop = Answering(model, board=board), asyncio.get_running_loop()
     if isinstance(model, ServedModel):
-        model.engine.host_time.turns = host_turns_beside(threading.get_ident(), os.getppid())
+        engine = model.engine
+        engine.host_time.turns = host_turns_beside(threading.get_ident(), engine.limits, os.getppid())
     await connect_front(answering, live)
     listening.setblocking(False)
     while True:

@@ -10,6 +10,7 @@ _LEAST = 0.03  # of a core: a job goes on, however much live requests have to be
 # Of the interpreter, for each part that live requests take: beside other threads the loop waits for it at every turn
 _LEAVES = 4.0
 _QUIET = 0.01  # of a core: live requests that take less are hardly there
+_LEAST_BOUNDED, _QUIET_BOUNDED = 0.005, 0.001  # the same two where somebody bounds what live requests may lose
 _LOOK_S = 0.05  # over which the loop's part is measured
 _MOST_REST_S = 0.25
 
@@ -19,7 +20,11 @@ class HostTurnsPolicy:
     people, and the loop's own processor time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, live_slowdown: float | None = None) -> None:
+        """Live requests may take so many times as long beside background work: at the most they wait for all of it."""
+        self._most = 1.0 if live_slowdown is None else min(1.0, live_slowdown - 1.0)
+        self._least = min(_LEAST, max(_LEAST_BOUNDED, self._most))
+        self._quiet = _QUIET if live_slowdown is None else _QUIET_BOUNDED
         self.share = 1.0  # of a core, that background work may have
         self._looked_s, self._loop_s = -math.inf, 0.0
         self._worked_s = 0.0  # of background work that no rest was asked for yet
@@ -37,7 +42,7 @@ class HostTurnsPolicy:
         passed_s = now_s - self._looked_s
         if passed_s >= _LOOK_S:
             live = (loop_s - self._loop_s) / passed_s
-            self.share = 1.0 if live < _QUIET else max(_LEAST, 1.0 - _LEAVES * live)
+            self.share = 1.0 if live < self._quiet else max(self._least, min(self._most, 1.0 - _LEAVES * live))
             self._looked_s, self._loop_s = now_s, loop_s
         share, worked_s, self._worked_s = max(self.share, owed_share), self._worked_s, 0.0
         began_s = max(self._paid_s, now_s - worked_s)

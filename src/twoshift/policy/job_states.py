@@ -22,6 +22,7 @@ class JobMove(enum.Enum):
     PUT_OFF = _Move((JobState.QUEUED, JobState.RUNNING), JobState.QUEUED)  # its model is away, or it is held back
     STOP = _Move((JobState.RUNNING,), JobState.QUEUED)  # with its server, which goes on when it starts again
     FINISH = _Move((JobState.RUNNING,), JobState.DONE)
+    FINISH_PAUSED = _Move((JobState.PAUSED,), JobState.DONE)  # the shards that a pause lets end were its last ones
     FAIL = _Move((JobState.RUNNING,), JobState.FAILED)
     PAUSE = _Move((JobState.QUEUED, JobState.RUNNING), JobState.PAUSED)
     RESUME = _Move((JobState.PAUSED, JobState.FAILED), JobState.QUEUED)

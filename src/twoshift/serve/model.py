@@ -95,7 +95,7 @@ class ServedModel:
     def start(self, completions: Completions) -> None:
         """Its engine runs already; its results come back by these."""
         self._completions = completions
-        self.engine.host_time.turns = host_turns_beside(threading.get_ident())
+        self.engine.host_time.turns = host_turns_beside(threading.get_ident(), self.engine.limits)
 
     def derived_now(self) -> Derived:
         """From the curve as learned so far."""

@@ -206,13 +206,13 @@ def test_a_job_that_was_paused_is_not_scored_also_where_it_ends_all_the_same(fle
         assert fleet.host.get(job.id).state is not JobState.FAILED
     fleet.host.pause(job.id)
     fleet.model.gate.set()
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE, "nothing is left to resume"
+    fleet.check()
     while job.id in fleet.host.running():
         time.sleep(0.02)
-    assert fleet.host.get(job.id).state is JobState.PAUSED
-    fleet.host.resume(job.id)
-    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
-    fleet.check()
     assert fleet.scored == []
+    with pytest.raises(InvalidInput, match="only a job that is paused or has failed can be resumed"):
+        fleet.host.resume(job.id)
 
 
 def test_a_job_that_is_cancelled_leaves_a_report_of_what_it_did(fleet: Fleet) -> None:

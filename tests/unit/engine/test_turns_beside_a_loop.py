@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
-from twoshift.engine.host_turns import HostTurns, host_turns_beside
+from twoshift.engine.host_turns import HostTurns, host_turns_beside, ran_s
+from twoshift.policy.lane_values import LaneLimits
 
 
 class Clocks:
@@ -14,7 +17,7 @@ class Clocks:
         self.now_s, self.worked_s, self.live, self.rested_s = 0.0, 0.0, live, 0.0
 
     def turns(self) -> HostTurns:
-        return HostTurns(lambda: self.live * self.now_s, lambda: self.now_s, lambda: self.worked_s, self.sleep)
+        return HostTurns(lambda: self.live * self.now_s, None, lambda: self.now_s, lambda: self.worked_s, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -85,8 +88,20 @@ def test_only_one_piece_of_work_is_done_at_a_time() -> None:
     assert most == [1]
 
 
+def test_a_front_on_the_same_cores_is_seen_at_work_and_one_that_is_gone_is_at_rest() -> None:
+    times = Path(f"/proc/{os.getpid()}/schedstat")
+    if not times.exists():
+        pytest.skip("this system does not tell another process's time")
+    before_s = ran_s(times)
+    while ran_s(times) < before_s + 0.01:
+        sum(range(1000))
+    assert ran_s(Path("/proc/0/schedstat")) == 0.0
+    turns = host_turns_beside(threading.get_ident(), LaneLimits(), os.getpid())
+    assert turns is None or turns.take(sum, range(10)) == 45
+
+
 def test_a_real_loop_is_seen_at_work() -> None:
-    turns, stop = host_turns_beside(threading.get_ident()), threading.Event()
+    turns, stop = host_turns_beside(threading.get_ident(), LaneLimits()), threading.Event()
     if turns is None:
         pytest.skip("this system does not tell a thread's time")
     done = threading.Thread(target=lambda: (turns.take(sum, range(100)), stop.set()))

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from twoshift.policy.host_turns import HostTurnsPolicy
 
 
-def job_share(live: float, piece_s: float, beside: float = 0.0, seconds: float = 30.0) -> float:
+def job_share(
+    live: float, piece_s: float, beside: float = 0.0, seconds: float = 30.0, slowdown: float | None = None
+) -> float:
     """What a job has of a core whose loop takes so much of it, in pieces; with so much more elsewhere for each."""
-    policy, now_s, worked_s = HostTurnsPolicy(), 0.0, 0.0
+    policy, now_s, worked_s = HostTurnsPolicy(slowdown), 0.0, 0.0
     while now_s < seconds:
         now_s += piece_s
         worked_s += (1 + beside) * piece_s
@@ -38,6 +40,12 @@ def test_alone_a_job_never_rests() -> None:
 
 def test_however_busy_the_loop_is_a_job_goes_on() -> None:
     assert 0.025 <= job_share(0.95, 0.003) <= 0.035
+
+
+@pytest.mark.parametrize(("slowdown", "share"), [(1.0, 0.005), (1.02, 0.02), (1.2, 0.2), (2.0, 0.96), (5.0, 0.96)])
+def test_who_bounds_what_live_requests_lose_bounds_the_interpreter_too(slowdown: float, share: float) -> None:
+    assert job_share(0.01, 0.001, slowdown=slowdown) == pytest.approx(share, rel=0.1, abs=0.002)
+    assert job_share(0.0, 0.001, slowdown=slowdown) == pytest.approx(1.0)
 
 
 def test_a_job_has_the_interpreter_again_soon_after_live_requests_have_gone() -> None:
