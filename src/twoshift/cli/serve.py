@@ -123,8 +123,9 @@ def _tell(server: Server, needs_key: bool) -> None:
             continue
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {counted(derived.largest_live_rows, 'live row')} per call;")
         note(f"  {_beside_a_job(derived)};")
-        capacity = f"capacity of the device: {derived.capacity_rows_per_s:,.0f} rows/s"
-        note(f"  {counted(derived.admission_rows, 'row')} may wait in the queue, and further rows are refused; {capacity}")
+        admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f} rows/s"
+        note(f"  {admitted} may wait in the queue, and further rows are refused;")
+        note(f"  capacity of the device: {capacity}")
         if derived.threads is not None:
             note(f"  {derived.threads}")
         if derived.warning:
