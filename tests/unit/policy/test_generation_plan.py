@@ -45,6 +45,7 @@ def test_prompts_of_one_token_are_decoding_alone(cost: CallCost, answer: int, se
 
 
 @given(st.floats(0.001, 0.1), st.floats(1e-6, 1e-3), tokens, tokens, slots, steps)
+@example(0.0625, 0.00075, 12, 2, 2, 16)  # fewer full steps than a sequence needs
 def test_every_token_is_paid_for_once_where_a_step_is_a_line(
     overhead_s: float, per_token_s: float, prompt: int, answer: int, sequences: int, step_tokens: int
 ) -> None:

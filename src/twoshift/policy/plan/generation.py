@@ -67,7 +67,7 @@ def generation_rate(
     if sequences < 1 or step_tokens < 1:
         raise InvalidInput("sequences", sequences, "at least 1 sequence, with at least 1 token in each engine step")
     time_s, decoding_s, steps = _cycle(cost, asked, sequences, max(step_tokens, sequences), quantile)
-    # A step's tokens are rounded, which must not make it quicker than one that reads nothing
+    # Sequences of a step are rounded, which must not make it quicker than one that reads nothing
     time_s = max(time_s, asked.answer_tokens * cost.seconds(CallSize.uniform(sequences), quantile))
     return GenerationRate(
         sequences,
@@ -97,9 +97,8 @@ def _cycle(
     reading = steps * (1 - (1 - chunks / steps) ** sequences)
     read, decoding = sequences * prompt / reading, sequences - sequences * chunks / reading
     if round(read + decoding) > step_tokens:
-        steps = reading = sequences * (prompt + answer - 1) / step_tokens
-        decoding = sequences * (answer - 1) / steps
-        read = step_tokens - decoding
+        steps = reading = max(steps, sequences * (prompt + answer - 1) / step_tokens)
+        decoding, read = sequences * (answer - 1) / steps, sequences * prompt / steps
     both_s = reading * cost.seconds(_size(sequences * chunks / reading, read, decoding), quantile)
     alone_s = (steps - reading) * cost.seconds(CallSize.uniform(sequences), quantile)
     return both_s + alone_s, both_s * decoding / (read + decoding) + alone_s, steps
