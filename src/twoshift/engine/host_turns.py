@@ -60,9 +60,16 @@ def host_turns_beside(thread: int, limits: LaneLimits, front: int | None = None)
     clock = time.pthread_getcpuclockid(thread)
     times = Path(f"/proc/{front}/schedstat")  # of its first thread, which has its loop
     if front is None or not times.exists():
-        return HostTurns(lambda: time.clock_gettime(clock), limits.live_slowdown)
+        return HostTurns(lambda: _had_s(clock), limits.live_slowdown)
     cores = len(os.sched_getaffinity(0))
-    return HostTurns(lambda: time.clock_gettime(clock) + ran_s(times) / cores, limits.live_slowdown)
+    return HostTurns(lambda: _had_s(clock) + ran_s(times) / cores, limits.live_slowdown)
+
+
+def _had_s(clock: int) -> float:
+    try:
+        return time.clock_gettime(clock)
+    except OSError:  # the loop's thread has ended, and nobody is answered any more
+        return 0.0
 
 
 def ran_s(times: Path) -> float:
